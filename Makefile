@@ -1,0 +1,60 @@
+# One verb a line of work; each calls one tool. `make help` lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format types layers check golden proto crds lock cover clean
+
+help: ## list the verbs
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not on PATH; install Python 3.11 to 3.13 and say e.g. make PYTHON=python3.12 setup" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+setup: $(STAMP) ## a virtual environment with everything from the lock
+
+demo: $(STAMP) ## the whole way of a pod on an embedded cluster with two simulated nodes
+	$(BIN)/gpu-sharing demo
+
+test: $(STAMP) ## the test suite
+	$(BIN)/python -m pytest -n 2
+
+lint: format-check types layers ## formatting, lint rules, types, import contracts
+
+format-check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: $(STAMP) ## rewrite the code as the formatter wants it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy webhook sharing certs cli embedded tests benchmarks
+
+layers: $(STAMP) ## the import contracts of pyproject.toml
+	$(BIN)/lint-imports
+
+check: lint test ## what CI runs
+
+golden: $(STAMP) ## rewrite the golden files; read the diff
+	$(BIN)/python -m pytest -n 2 --update-golden
+
+proto: $(STAMP) ## regenerate the protocol stubs; must leave no diff
+	$(BIN)/python -m sharing.plugin.proto.generate
+
+lock: $(STAMP) ## resolve the versions again, with hashes and without addresses
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --extra embedded --group dev pyproject.toml -o requirements.lock
+
+cover: $(STAMP) ## the suite with branch coverage
+	$(BIN)/coverage run -m pytest && $(BIN)/coverage report --skip-covered
+
+clean: ## remove what the verbs made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
