@@ -1,5 +1,18 @@
-"""Certificates of the webhook: authority, leaf, bundle, rotation.
+"""Certificates: who the webhook is, who trusts it, and how both change unnoticed.
 
-Knows nothing of GPUs or pods. What is decided (which step of a rotation comes next) is pure;
-the shell around it reads and writes one Secret and the ``caBundle`` of our configurations.
+What belongs here: making an authority and a leaf, the bundle that API servers trust,
+checks of what others hand in, TLS contexts, and the rotation of all of it. What does
+not: anything about GPUs or admission. Imports `sharing.errors` only; the adapter
+`certs.cluster` alone may know `sharing.cluster`.
+
+    start      an authority, a leaf and a key in one call
+    authority  issues one leaf, then is forgotten        (pure: clock and randomness come in)
+    leaf       a certificate with its key, and its faults (pure)
+    bundle     authorities that are trusted together      (pure)
+    secret     a Secret's bytes and the state they mean   (pure)
+    rotation   state, live bundles, clock -> next step    (pure)
+    context    TLS contexts from memory, swapped while serving
+    files      a pair from files that may change at any time
+    cluster    steps carried out through the Kubernetes API
+    keeper     the loop that keeps a serving program's certificate good
 """
