@@ -59,8 +59,11 @@ class GpuSharingError(Exception):
         )
 
 
-class InputError(GpuSharingError):
-    """Something that a person wrote is wrong."""
+class InputError(GpuSharingError, ValueError):
+    """Something that a person wrote is wrong.
+
+    A ValueError too, so that a pydantic validator may raise it.
+    """
 
 
 class QuantityError(InputError):
