@@ -1,0 +1,13 @@
+"""What can go wrong while serving shares."""
+
+from __future__ import annotations
+
+from sharing.errors import GpuSharingError
+
+
+class PluginError(GpuSharingError):
+    """Serving shares to the kubelet failed."""
+
+
+class AllocationError(PluginError):
+    """A container cannot get what was asked for it; the text reaches the pod's status."""
