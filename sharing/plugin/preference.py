@@ -1,0 +1,150 @@
+"""Which of the free devices to take: advice to the kubelet, pure, and never an error.
+
+An error from GetPreferredAllocation fails the pod, so whatever is asked gets an answer: ids that
+nobody knows are the last choice, and a GPU without a known place spoils nothing for the others.
+
+Whole GPUs: the set whose worst pair is closest, then whose pairs are closest in sum, then the one
+that leaves the largest NUMA blocks whole (the buddy rule). Shares: fullest or emptiest GPU first,
+and different GPUs for several.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from math import comb
+from typing import Any, Final
+
+from sharing.mode import Mode
+from sharing.plugin.binding import ShareBinding
+from sharing.plugin.settings import Packing
+
+Links = Mapping[frozenset[str], int]
+"""Closeness of two GPUs by their UUIDs, higher is closer; a missing pair counts as 0."""
+
+_MOST_SETS: Final = 2000
+"""Sets looked at one by one (8 GPUs have at most 70); with more, sets are grown greedily."""
+_SAME_NUMA: Final = 1
+_LINK: Final = 2
+"""A link of any kind outweighs a shared NUMA node."""
+
+_Rank = Callable[[Sequence[str]], tuple[Any, ...]]
+
+
+def prefer(
+    available: Sequence[str],
+    must_include: Sequence[str],
+    size: int,
+    *,
+    known: Mapping[str, ShareBinding],
+    packing: Packing = Packing.PACK,
+    links: Links | None = None,
+) -> tuple[str, ...]:
+    """The ids to take, ``size`` of them if there are so many; sorted.
+
+    Args:
+        available: Free ids.
+        must_include: Ids that the answer has to hold.
+        size: How many ids in all.
+        known: Every share of the resource, by device id.
+        packing: Where shares go.
+        links: Closeness of GPUs.
+    """
+    must = sorted(set(must_include))
+    free = sorted(set(available) - set(must))
+    missing = min(max(size - len(must), 0), len(free))
+    if missing == 0:
+        return tuple(must[: max(size, 0)])
+    placed = [one for one in free if one in known]
+    strangers = [one for one in free if one not in known]
+    wanted = min(missing, len(placed))
+    if all(known[one].mode is Mode.EXCLUSIVE for one in placed):
+        chosen = _whole_gpus(must, placed, wanted, known=known, links=links or {})
+    else:
+        chosen = _shares(must, placed, wanted, known=known, packing=packing)
+    return tuple(sorted([*must, *chosen, *strangers[: missing - len(chosen)]]))
+
+
+def _shares(
+    must: Sequence[str],
+    free: Sequence[str],
+    count: int,
+    *,
+    known: Mapping[str, ShareBinding],
+    packing: Packing,
+) -> list[str]:
+    left = Counter(known[one].gpu_uuid for one in free)
+    touched = Counter(known[one].gpu_uuid for one in must if one in known)
+    rest, chosen = list(free), []
+    for _ in range(count):
+        best = min(rest, key=lambda one: _share_rank(known[one], left, touched, packing))
+        rest.remove(best)
+        chosen.append(best)
+        left[known[best].gpu_uuid] -= 1
+        touched[known[best].gpu_uuid] += 1
+    return chosen
+
+
+def _share_rank(
+    binding: ShareBinding, left: Counter[str], touched: Counter[str], packing: Packing
+) -> tuple[bool, int, int, str, tuple[int, str]]:
+    free_here = left[binding.gpu_uuid]
+    return (
+        not binding.healthy,
+        touched[binding.gpu_uuid],
+        free_here if packing is Packing.PACK else -free_here,
+        binding.gpu_uuid,
+        _natural(binding.device_id),
+    )
+
+
+def _natural(device_id: str) -> tuple[int, str]:
+    """So that share 2 comes before share 10."""
+    return (len(device_id), device_id)
+
+
+def _whole_gpus(
+    must: Sequence[str],
+    free: Sequence[str],
+    count: int,
+    *,
+    known: Mapping[str, ShareBinding],
+    links: Links,
+) -> list[str]:
+    given = [one for one in must if one in known]
+    blocks = Counter(known[one].numa_node for one in free)
+
+    def rank(chosen: Sequence[str]) -> tuple[int, int, int, int, int, tuple[str, ...]]:
+        pairs = [_closeness(known[a], known[b], links) for a, b in combinations(chosen, 2)]
+        taken = Counter(known[one].numa_node for one in chosen if one not in given)
+        return (
+            sum(not known[one].healthy for one in chosen),
+            -min(pairs, default=0),
+            -sum(pairs),
+            len(taken),
+            sum(blocks[block] - used for block, used in taken.items()),
+            tuple(chosen),
+        )
+
+    if comb(len(free), count) <= _MOST_SETS:
+        sets = ([*given, *extra] for extra in combinations(free, count))
+        best = min(sets, key=rank)
+    else:
+        grown = (_grow([*given, seed], free, len(given) + count, rank) for seed in free)
+        best = min(grown, key=rank)
+    return [one for one in best if one not in given]
+
+
+def _grow(start: Sequence[str], free: Sequence[str], size: int, rank: _Rank) -> list[str]:
+    chosen = list(start)
+    while len(chosen) < size:
+        rest = (one for one in free if one not in chosen)
+        chosen = min(([*chosen, one] for one in rest), key=rank)
+    return chosen
+
+
+def _closeness(one: ShareBinding, other: ShareBinding, links: Links) -> int:
+    same_numa = one.numa_node is not None and one.numa_node == other.numa_node
+    linked = links.get(frozenset((one.gpu_uuid, other.gpu_uuid)), 0)
+    return _LINK * linked + _SAME_NUMA * same_numa
