@@ -8,6 +8,7 @@ that lasts, and their combined device is written anew once all of its GPUs are k
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,7 +39,7 @@ _log = structlog.get_logger()
 class CdiStore:
     """The spec files of one node.
 
-    All methods block for a few small files.
+    All methods block for a few small files, and may be called from several threads.
 
     Args:
         directory: The CDI folder that container runtimes watch.
@@ -55,6 +56,7 @@ class CdiStore:
         self._memory = None if state_dir is None else state_dir / _MEMORY_FILE
         self._combinations: list[frozenset[str]] | None = None
         self._wanted: dict[str, bytes] = {}
+        self._lock = threading.Lock()
 
     def sync(self, bindings: Sequence[ShareBinding]) -> None:
         """Make the files these bindings, and the combined devices among them.
@@ -62,6 +64,10 @@ class CdiStore:
         Raises:
             PluginError: A file cannot be written or removed.
         """
+        with self._lock:
+            self._sync(bindings)
+
+    def _sync(self, bindings: Sequence[ShareBinding]) -> None:
         self._wanted = spec_files(bindings, self._known_combinations(), self._settings)
         for name, content in self._wanted.items():
             self._write(self._directory / name, content)
@@ -75,11 +81,12 @@ class CdiStore:
         Raises:
             PluginError: A file cannot be written.
         """
-        if len(bindings) > 1:
-            self._remember(frozenset(binding.device_id for binding in bindings))
         name = file_name(device.name if len(bindings) > 1 else bindings[0].gpu_uuid)
-        content = self._wanted.setdefault(name, spec([device], self._settings))
-        self._write(self._directory / name, content)
+        with self._lock:
+            if len(bindings) > 1:
+                self._remember(frozenset(binding.device_id for binding in bindings))
+            content = self._wanted.setdefault(name, spec([device], self._settings))
+            self._write(self._directory / name, content)
 
     def _ours(self) -> tuple[Path, ...]:
         return tuple(sorted(self._directory.glob(f"{FILE_PREFIX}*.json")))
@@ -88,7 +95,7 @@ class CdiStore:
         if self._combinations is None:
             found = dict.fromkeys(self._remembered())
             for path in self._ours():
-                if path.name.startswith(file_name(COMBINED_PREFIX).removesuffix(".json")):
+                if path.name.startswith(FILE_PREFIX + COMBINED_PREFIX):
                     found |= dict.fromkeys(combinations_in(_read(path)))
             self._combinations = list(found)
         return self._combinations
