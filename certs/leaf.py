@@ -49,7 +49,7 @@ class Leaf:
     """
 
     certificate: x509.Certificate
-    key: PrivateKey = field(repr=False)
+    key: PrivateKey = field(repr=False, compare=False)
     chain: tuple[x509.Certificate, ...] = ()
 
     @classmethod

@@ -1,0 +1,110 @@
+"""What one replica has seen, and for how long without interruption.
+
+Waiting "until every API server uses the patched bundle" cannot go by a date in the
+Secret: clocks jump, and they differ between replicas. Each replica counts for itself, on
+its monotonic clock, how long it has seen things as they are. A restart begins the count
+anew, which costs a minute and never safety.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from certs.bundle import Bundle
+from certs.leaf import Leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cryptography import x509
+
+    from certs.secret import Stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One webhook configuration of ours, as read.
+
+    Attributes:
+        kind: ``MutatingWebhookConfiguration`` or ``ValidatingWebhookConfiguration``.
+        name: Its name.
+        version: Its resourceVersion, which a patch has to meet.
+        generation: Changes with every change of its content.
+        bundles: The ``caBundle`` of each of its webhooks, in order, as bytes.
+    """
+
+    kind: str
+    name: str
+    version: str
+    generation: str
+    bundles: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What this replica serves, and the authority that vouches for it."""
+
+    leaf: Leaf
+    authority: x509.Certificate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One replica's memory of what it saw; `look` gives the next one.
+
+    Attributes:
+        at_s: Monotonic time of the last look, seconds.
+        generations: The configurations as they were then.
+        trusted_since_s: Since when each authority (by fingerprint) was in every bundle.
+        current: Fingerprint of the current leaf then.
+        current_since_s: Since when it was the current one.
+        served: What this replica serves.
+    """
+
+    at_s: float = 0.0
+    generations: tuple[tuple[str, str, str], ...] = ()
+    trusted_since_s: Mapping[str, float] = field(default_factory=dict)
+    current: str = ""
+    current_since_s: float = 0.0
+    served: Served | None = None
+
+    def look(
+        self, stored: Stored, configurations: tuple[Configuration, ...], *, at_s: float
+    ) -> Sight:
+        """The memory after one more look.
+
+        A configuration that changed interrupts the count for every authority, even where
+        they are in it before and after: between two looks they may have been gone.
+        """
+        generations = tuple((one.kind, one.name, one.generation) for one in configurations)
+        before = self.trusted_since_s if generations == self.generations else {}
+        live = [bundle.fingerprints for bundle in live_bundles(configurations)]
+        current = stored.current.fingerprint if stored.current else ""
+        return Sight(
+            at_s=at_s,
+            generations=generations,
+            trusted_since_s={
+                one: before.get(one, at_s)
+                for one in stored.trusted.fingerprints
+                if all(one in held for held in live)
+            },
+            current=current,
+            current_since_s=self.current_since_s if current == self.current else at_s,
+            served=self.served,
+        )
+
+    def trusted_for_s(self, authority: str) -> float:
+        """Seconds for which every bundle has held an authority; -1 if one does not."""
+        since = self.trusted_since_s.get(authority)
+        return -1.0 if since is None else self.at_s - since
+
+    @property
+    def current_for_s(self) -> float:
+        """Seconds for which the current leaf has been the current one."""
+        return self.at_s - self.current_since_s
+
+
+def live_bundles(configurations: tuple[Configuration, ...]) -> tuple[Bundle, ...]:
+    """What each entry of each configuration trusts, garbage counting as nobody."""
+    return tuple(Bundle.salvage(pem) for one in configurations for pem in one.bundles)
