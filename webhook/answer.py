@@ -1,0 +1,73 @@
+"""The way of one call: bytes in, an answer out. Awaits nothing; never raises.
+
+Everything that the server does around it is moving bytes and counting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from webhook.admission import admit
+from webhook.limits import decode
+from webhook.outcome import Answer, Outcome, outcome_of, refusal
+from webhook.review import MalformedReviewError, Review, parse_review
+from webhook.snapshot import Snapshot
+from webhook.verdict import Verdict, render
+
+_MALFORMED_CODE = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An answer, and what the log and the metrics want to know about it."""
+
+    answer: Answer
+    review: Review | None = None
+    verdict: Verdict | None = None
+    fault: Exception | None = None
+    """What broke inside the decision; never shown to the caller."""
+
+
+def answer_body(body: bytes, snapshot: Snapshot) -> Answered:
+    """The answer to the body of a call."""
+    try:
+        decoded = decode(body)
+    except ValueError as error:
+        sentence = f"the body is no JSON: {error}"
+        return Answered(answer=refusal(Outcome.MALFORMED, sentence))
+    try:
+        review = parse_review(decoded)
+    except MalformedReviewError as error:
+        return _malformed(error, decoded)
+    return answer_review(review, snapshot)
+
+
+def answer_review(review: Review, snapshot: Snapshot) -> Answered:
+    """The answer to a review that could be read."""
+    try:
+        verdict = admit(review, snapshot.policies, snapshot.inventory)
+        rendered = orjson.dumps(render(verdict, review.uid))
+    except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit nor hang
+        # Not a verdict: the failurePolicy decides, and the user reads this sentence.
+        sentence = f"review {review.uid} could not be decided because of a fault in the webhook"
+        return Answered(answer=refusal(Outcome.FAILED, sentence), review=review, fault=error)
+    answer = Answer(outcome=outcome_of(verdict.kind), body=rendered)
+    return Answered(answer=answer, review=review, verdict=verdict)
+
+
+def _malformed(error: MalformedReviewError, decoded: Any) -> Answered:
+    # An answer in v1 to another version would only hide the sentence behind a complaint about
+    # the version, so that gets an HTTP error.
+    versioned = (
+        isinstance(decoded, dict)
+        and decoded.get("apiVersion") == "admission.k8s.io/v1"
+        and decoded.get("kind") == "AdmissionReview"
+    )
+    if not (error.uid and versioned):
+        return Answered(answer=refusal(Outcome.MALFORMED, str(error)))
+    verdict = Verdict(code=_MALFORMED_CODE, reason="BadRequest", message=str(error))
+    answer = Answer(outcome=Outcome.DENIED, body=orjson.dumps(render(verdict, error.uid)))
+    return Answered(answer=answer, verdict=verdict)

@@ -1,0 +1,210 @@
+"""HTTP connections with the bounds that aiohttp leaves to its user.
+
+aiohttp alone waits for ever for a request's head and takes any number of connections. Its
+low-level server is used, without router and middlewares, since an API server calls one path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from sharing.errors import UnavailableError
+from webhook.outcome import Outcome, refusal
+from webhook.settings import ServerSettings
+
+Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_LINGER_S: Final = 2.0
+"""How long the rest of a refused body is read, so that its sender reads our answer."""
+_SHUTDOWN_TIMEOUT_S: Final = 2.0
+"""How long we wait for a peer's end of the TLS session."""
+_BACKLOG: Final = 1024
+SERVER_HEADER: Final = "gpu-sharing"
+
+
+class Connection(web.RequestHandler):
+    """One connection: a request's head has to be complete within a deadline."""
+
+    __slots__ = ("_head_deadline", "_head_timeout_s", "_listener")
+
+    def __init__(self, listener: Listener, *, head_timeout_s: float, **options: Any) -> None:
+        super().__init__(listener, **options)
+        self._listener = listener
+        self._head_timeout_s = head_timeout_s
+        self._head_deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered or waits."""
+        return not self._request_in_progress and not self._messages
+
+    @property
+    def idle_since_s(self) -> float:
+        """When it became idle, on the loop's clock."""
+        return self._next_keepalive_close_time
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The TLS session stands: a request has to follow."""
+        super().connection_made(transport)
+        self._listener.opened(self)
+        self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection is gone."""
+        self._head_arrived()
+        super().connection_lost(exc)
+        self._listener.lost()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a head or a body."""
+        super().data_received(data)
+        if not self.is_idle:
+            self._head_arrived()
+        elif self._head_deadline is None:
+            self._expect_head()
+
+    def abort(self) -> None:
+        """End the connection now, without a word."""
+        transport = self.transport
+        self.force_close()
+        if transport is not None:
+            transport.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What aiohttp cannot read as HTTP; it would log a trace for each."""
+        del exc, message
+        outcome = Outcome.FAILED if status >= 500 else Outcome.MALFORMED  # noqa: PLR2004
+        self._listener.unreadable(outcome)
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun already")
+        answer = refusal(outcome, "the request is no HTTP")
+        response = web.Response(
+            body=answer.body,
+            status=outcome.http_status,
+            content_type=answer.content_type,
+            headers={"Server": SERVER_HEADER},
+        )
+        response.force_close()
+        return response
+
+    def _expect_head(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._head_deadline = loop.call_later(self._head_timeout_s, self._head_is_late)
+
+    def _head_arrived(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
+
+    def _head_is_late(self) -> None:
+        self._head_deadline = None
+        if self.is_idle:
+            self.abort()
+
+
+class Listener(web.Server):
+    """Accepts connections up to a bound, and knows when the last one is gone."""
+
+    def __init__(
+        self, respond: Respond, settings: ServerSettings, unreadable: Callable[[Outcome], None]
+    ) -> None:
+        super().__init__(
+            respond,
+            keepalive_timeout=settings.keepalive_timeout_s,
+            lingering_time=_LINGER_S,
+            # A compressed body is refused by its head; nothing is to unpack it before.
+            auto_decompress=False,
+            access_log=None,
+        )
+        self._settings = settings
+        self._server: asyncio.Server | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.unreadable = unreadable
+        self.open_count = 0
+
+    def __call__(self) -> Connection:
+        """A handler for a connection that was accepted."""
+        return Connection(
+            self, loop=self._loop, head_timeout_s=self._settings.head_timeout_s, **self._kwargs
+        )
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Open the port; returns its number.
+
+        Raises:
+            UnavailableError: The port cannot be had.
+        """
+        handshake_timeout_s = None if tls is None else self._settings.handshake_timeout_s
+        shutdown_timeout_s = None if tls is None else _SHUTDOWN_TIMEOUT_S
+        # A free port is one number only on one address.
+        address = host or ("0.0.0.0" if port == 0 else None)
+        try:
+            self._server = await self._loop.create_server(
+                self,
+                address,
+                port,
+                ssl=tls,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=handshake_timeout_s,
+                ssl_shutdown_timeout=shutdown_timeout_s,
+            )
+        except OSError as error:
+            raise UnavailableError(
+                f"address {host or '*'}:{port}",
+                f"cannot listen there: {error.strerror or error}",
+                fix="end the program that uses it, or choose another host or port",
+            ) from error
+        number: int = self._server.sockets[0].getsockname()[1]
+        return number
+
+    def opened(self, connection: Connection) -> None:
+        """Count a new connection; beyond the bound the longest idle one gives way, or this one."""
+        self.open_count += 1
+        self._empty.clear()
+        if self.open_count > self._settings.most_connections:
+            idle = [
+                other
+                for other in self._connections
+                if isinstance(other, Connection) and other is not connection and other.is_idle
+            ]
+            min(idle, key=lambda other: other.idle_since_s, default=connection).abort()
+
+    def lost(self) -> None:
+        """Count a connection that is gone."""
+        self.open_count -= 1
+        if self.open_count == 0:
+            self._empty.set()
+
+    def stop_listening(self) -> None:
+        """Close the port; connections live on."""
+        if self._server is not None:
+            self._server.close()
+
+    async def wait_empty(self, timeout_s: float) -> bool:
+        """Wait for the last connection to go; False if some are left after the time, in seconds."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End all connections now."""
+        self.stop_listening()
+        for connection in self.connections:
+            if isinstance(connection, Connection):
+                connection.abort()
+        await self.shutdown(timeout=1.0)

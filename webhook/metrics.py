@@ -1,0 +1,107 @@
+"""Every metric of the webhook: names, units, label sets. Labels come from closed sets only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from sharing.mode import Mode
+from webhook.outcome import Outcome
+from webhook.snapshot import Snapshot
+
+_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_PREFIX: Final = "gpu_sharing_webhook"
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        reviews = Counter(
+            f"{_PREFIX}_reviews",
+            "Calls by what became of them.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        grants = Counter(
+            f"{_PREFIX}_grants",
+            "Shares granted to containers, by mode.",
+            ["mode"],
+            registry=self.registry,
+        )
+        # Each label value is there from the start, so that rates begin at zero.
+        self._reviews = {outcome: reviews.labels(outcome.value) for outcome in Outcome}
+        self._grants = {mode: grants.labels(mode.value) for mode in Mode}
+        self._duration = Histogram(
+            f"{_PREFIX}_review_duration_seconds",
+            "From the end of a call's head to its answer.",
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._connections = self._gauge("connections", "Open connections.")
+        self._lag = self._gauge("loop_lag_seconds", "How late the event loop runs.")
+        self._buffered = self._gauge("buffered_bytes", "Bytes of bodies on their way.")
+        self._not_after = self._gauge(
+            "certificate_not_after_timestamp_seconds", "When the served certificate ends."
+        )
+        self._age = Gauge(
+            f"{_PREFIX}_cache_age_seconds",
+            "Seconds since a watch was last known to be up to date.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._namespaces = self._gauge("namespaces", "Namespaces that are known.")
+        self._profiles = Gauge(
+            f"{_PREFIX}_profiles",
+            "SharingProfiles by whether they can be used.",
+            ["state"],
+            registry=self.registry,
+        )
+        self._nodes = self._gauge("nodes", "Nodes of the inventory.")
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"{_PREFIX}_{name}", meaning, registry=self.registry)
+
+    def count(self, outcome: Outcome, duration_s: float) -> None:
+        """Count a call that was answered."""
+        self._reviews[outcome].inc()
+        self._duration.observe(duration_s)
+
+    def count_grant(self, mode: Mode) -> None:
+        """Count a share that was granted."""
+        self._grants[mode].inc()
+
+    def watch_server(
+        self,
+        *,
+        connections: Callable[[], int],
+        lag_s: Callable[[], float],
+        buffered: Callable[[], int],
+    ) -> None:
+        """Read the server's own state whenever metrics are asked for."""
+        self._connections.set_function(connections)
+        self._lag.set_function(lag_s)
+        self._buffered.set_function(buffered)
+
+    def watch_certificate(self, not_after_s: Callable[[], float]) -> None:
+        """Read the served certificate's end, in Unix seconds, whenever metrics are asked for."""
+        self._not_after.set_function(not_after_s)
+
+    def watch_cache(self, kind: str, age_s: Callable[[], float]) -> None:
+        """Read a cache's age whenever metrics are asked for."""
+        self._age.labels(kind).set_function(age_s)
+
+    def describe(self, snapshot: Snapshot) -> None:
+        """Take the sizes of a new snapshot."""
+        broken = len(snapshot.broken)
+        self._namespaces.set(len(snapshot.policies.namespaces))
+        self._profiles.labels("usable").set(len(snapshot.policies.profiles) - broken)
+        self._profiles.labels("broken").set(broken)
+        self._nodes.set(len(snapshot.inventory.nodes) if snapshot.inventory else 0)
+
+    def render(self) -> bytes:
+        """The metrics as Prometheus' text."""
+        return generate_latest(self.registry)
