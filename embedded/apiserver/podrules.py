@@ -1,0 +1,359 @@
+"""Rules for pods, after mutation: what the API server's validation refuses (pure).
+
+Source: ``pkg/apis/core/validation/validation.go``. Covered is what admission can get wrong:
+containers, their names, resources and restart policies, environment, volumes, and what may
+change in a pod that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from embedded.apiserver.metadata import (
+    dns_label_causes,
+    is_subdomain,
+    label_causes,
+    qualified_name_problem,
+)
+from embedded.apiserver.objects import Json, deep_copy, entries, section
+from embedded.apiserver.quantities import amount
+from embedded.apiserver.status import (
+    Cause,
+    duplicate,
+    field_forbidden,
+    invalid_value,
+    not_supported,
+    required,
+)
+from sharing.errors import QuantityError
+
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
+_EPHEMERAL_FORBIDDEN: Final = (
+    "ports",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "resources",
+)
+_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+_MAX_GRACE_S: Final = 2**63 - 1
+
+_UPDATE_TEXT: Final = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+    "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
+    "(allow it to be set to 1 if it was previously negative)"
+)
+_STANDARD_TEXT: Final = "must be a standard resource type or fully qualified"
+_STANDARD_FOR_CONTAINERS: Final = "must be a standard resource for containers"
+
+
+def is_extended(name: str) -> bool:
+    """IsExtendedResourceName: domain-prefixed, outside kubernetes.io, not ``requests.…``."""
+    domain, slash, _ = name.partition("/")
+    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+    return bool(slash) and not native and not name.startswith("requests.")
+
+
+def pod_causes(pod: Json) -> list[Cause]:
+    """What is wrong with a new pod."""
+    return spec_causes(section(pod, "spec"), "spec")
+
+
+def template_causes(template: Json, field: str) -> list[Cause]:
+    """What is wrong with a pod template."""
+    labels = section(template, "metadata").get("labels") or {}
+    causes = label_causes(labels, f"{field}.metadata.labels")
+    return causes + spec_causes(section(template, "spec"), f"{field}.spec")
+
+
+def spec_causes(spec: Json, field: str) -> list[Cause]:
+    """What is wrong with a pod spec."""
+    containers = entries(spec, "containers")
+    causes: list[Cause] = []
+    if not containers:
+        causes.append(required(f"{field}.containers"))
+    volumes = {str(volume.get("name")) for volume in entries(spec, "volumes")}
+    causes += _volume_causes(entries(spec, "volumes"), f"{field}.volumes")
+    taken: set[str] = set()
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(entries(spec, group)):
+            where = f"{field}.{group}[{index}]"
+            causes += _container_causes(container, where, volumes, init=group == "initContainers")
+            causes += _name_taken(container, where, taken)
+    causes += ephemeral_causes(spec, field, taken)
+    causes += _policy_causes(spec, field)
+    return causes + _pod_level_causes(spec, field)
+
+
+def _policy_causes(spec: Json, field: str) -> list[Cause]:
+    causes = []
+    for key, choices in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
+        if spec.get(key) not in choices:
+            causes.append(not_supported(f"{field}.{key}", spec.get(key), choices))
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace < 0:
+        causes.append(
+            invalid_value(
+                f"{field}.terminationGracePeriodSeconds",
+                grace,
+                "must be greater than or equal to 0",
+            )
+        )
+    for key in ("nodeName", "runtimeClassName", "priorityClassName", "serviceAccountName"):
+        name = spec.get(key)
+        if name and not is_subdomain(str(name)):
+            causes.append(invalid_value(f"{field}.{key}", name, "must be a DNS-1123 subdomain"))
+    if spec.get("schedulerName") == "":
+        causes.append(required(f"{field}.schedulerName"))
+    return causes + label_causes(spec.get("nodeSelector") or {}, f"{field}.nodeSelector")
+
+
+def _pod_level_causes(spec: Json, field: str) -> list[Cause]:
+    """Pod-level resources take cpu, memory and huge pages only."""
+    causes = []
+    for part in ("limits", "requests"):
+        for name in section(spec, "resources", part):
+            if name not in _NATIVE[:2] and not name.startswith("hugepages-"):
+                causes.append(
+                    not_supported(f"{field}.resources.{part}[{name}]", name, ("cpu", "memory"))
+                )
+    return causes
+
+
+def _name_taken(container: Json, where: str, taken: set[str]) -> list[Cause]:
+    name = str(container.get("name") or "")
+    if name and name in taken:
+        return [duplicate(f"{where}.name", name)]
+    taken.add(name)
+    return []
+
+
+def _container_causes(container: Json, where: str, volumes: set[str], *, init: bool) -> list[Cause]:
+    causes = dns_label_causes(str(container.get("name") or ""), f"{where}.name")
+    if not container.get("image"):
+        causes.append(required(f"{where}.image"))
+    policy = container.get("imagePullPolicy")
+    if container.get("image") and policy not in _PULL_POLICIES:
+        causes.append(not_supported(f"{where}.imagePullPolicy", policy, _PULL_POLICIES))
+    restart = container.get("restartPolicy")
+    if restart is not None and restart not in _RESTART_POLICIES:
+        causes.append(not_supported(f"{where}.restartPolicy", restart, _RESTART_POLICIES))
+    if init and restart != "Always":
+        causes += [
+            field_forbidden(
+                f"{where}.{probe}",
+                "may not be set for init containers without restartPolicy=Always",
+            )
+            for probe in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+            if container.get(probe)
+        ]
+    causes += _env_causes(entries(container, "env"), f"{where}.env")
+    causes += _mount_causes(entries(container, "volumeMounts"), f"{where}.volumeMounts", volumes)
+    return causes + resource_causes(section(container, "resources"), f"{where}.resources")
+
+
+def _env_causes(env: list[Json], where: str) -> list[Cause]:
+    causes = []
+    for index, variable in enumerate(env):
+        name = variable.get("name")
+        if not name:
+            causes.append(required(f"{where}[{index}].name"))
+        elif "=" in name or not str(name).isprintable():
+            causes.append(
+                invalid_value(
+                    f"{where}[{index}].name",
+                    name,
+                    "environment variable names must be printable and must not contain '='",
+                )
+            )
+        if variable.get("value") and variable.get("valueFrom"):
+            causes.append(
+                invalid_value(
+                    f"{where}[{index}].valueFrom",
+                    "",
+                    "may not be specified when `value` is not empty",
+                )
+            )
+    return causes
+
+
+def _mount_causes(mounts: list[Json], where: str, volumes: set[str]) -> list[Cause]:
+    causes: list[Cause] = []
+    seen: set[str] = set()
+    for index, mount in enumerate(mounts):
+        name, path = str(mount.get("name") or ""), str(mount.get("mountPath") or "")
+        if not name:
+            causes.append(required(f"{where}[{index}].name"))
+        elif name not in volumes:
+            causes.append(
+                Cause(
+                    field=f"{where}[{index}].name",
+                    reason="FieldValueNotFound",
+                    message=f'Not found: "{name}"',
+                )
+            )
+        if not path:
+            causes.append(required(f"{where}[{index}].mountPath"))
+        elif path in seen:
+            causes.append(invalid_value(f"{where}[{index}].mountPath", path, "must be unique"))
+        seen.add(path)
+    return causes
+
+
+def _volume_causes(volumes: list[Json], where: str) -> list[Cause]:
+    causes: list[Cause] = []
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        name = str(volume.get("name") or "")
+        causes += dns_label_causes(name, f"{where}[{index}].name")
+        if name and name in seen:
+            causes.append(duplicate(f"{where}[{index}].name", name))
+        seen.add(name)
+        sources = [key for key in volume if key != "name"]
+        causes += [
+            field_forbidden(f"{where}[{index}].{extra}", "may not specify more than 1 volume type")
+            for extra in sorted(sources)[1:]
+        ]
+    return causes
+
+
+def resource_causes(resources: Json, where: str) -> list[Cause]:
+    """ValidateContainerResourceRequirements."""
+    limits, requests = section(resources, "limits"), section(resources, "requests")
+    causes: list[Cause] = []
+    for part, values in (("limits", limits), ("requests", requests)):
+        for name, value in values.items():
+            field = f"{where}.{part}[{name}]"
+            causes += _name_causes(name, field) or _value_causes(name, value, field)
+    if causes:
+        return causes
+    for name, request in requests.items():
+        causes += _pair_causes(name, request, limits.get(name), where)
+    return causes
+
+
+def _name_causes(name: str, field: str) -> list[Cause]:
+    if problem := qualified_name_problem(name):
+        return [invalid_value(field, name, problem)]
+    if "/" not in name:
+        if name in _NATIVE or name.startswith("hugepages-"):
+            return []
+        return [
+            invalid_value(field, name, _STANDARD_TEXT),
+            invalid_value(field, name, _STANDARD_FOR_CONTAINERS),
+        ]
+    if not is_extended(name) and not name.startswith("attachable-volumes-"):
+        return [invalid_value(field, name, _STANDARD_FOR_CONTAINERS)]
+    # Quota writes requests.NAME, so the longer name must be a name as well.
+    if problem := qualified_name_problem(f"requests.{name}"):
+        return [invalid_value(field, name, problem)]
+    return []
+
+
+def _value_causes(name: str, value: Any, field: str) -> list[Cause]:
+    try:
+        number = amount(str(value))
+    except QuantityError as error:
+        return [invalid_value(field, value, error.wrong)]
+    if number < 0:
+        return [invalid_value(field, value, "must be greater than or equal to 0")]
+    if is_extended(name) and number.denominator != 1:
+        return [invalid_value(field, value, "must be an integer")]
+    return []
+
+
+def _pair_causes(name: str, request: Any, limit: Any, where: str) -> list[Cause]:
+    field = f"{where}.requests"
+    overcommit = not is_extended(name) and not name.startswith("hugepages-")
+    if limit is None:
+        if overcommit:
+            return []
+        return [required(f"{where}.limits", "Limit must be set for non overcommitable resources")]
+    if not overcommit and amount(str(request)) != amount(str(limit)):
+        return [invalid_value(field, str(request), f"must be equal to {name} limit of {limit}")]
+    if amount(str(request)) > amount(str(limit)):
+        return [
+            invalid_value(
+                field, str(request), f"must be less than or equal to {name} limit of {limit}"
+            )
+        ]
+    return []
+
+
+def ephemeral_causes(spec: Json, field: str, taken: Iterable[str]) -> list[Cause]:
+    """What is wrong with the ephemeral containers of a pod."""
+    causes: list[Cause] = []
+    names = set(taken)
+    for index, container in enumerate(entries(spec, "ephemeralContainers")):
+        where = f"{field}.ephemeralContainers[{index}]"
+        causes += dns_label_causes(str(container.get("name") or ""), f"{where}.name")
+        causes += _name_taken(container, where, names)
+        if not container.get("image"):
+            causes.append(required(f"{where}.image"))
+        causes += [
+            field_forbidden(f"{where}.{key}", "cannot be set for an Ephemeral Container")
+            for key in _EPHEMERAL_FORBIDDEN
+            if container.get(key)
+        ]
+        causes += _env_causes(entries(container, "env"), f"{where}.env")
+    return causes
+
+
+def pod_update_causes(new: Json, old: Json) -> list[Cause]:
+    """ValidatePodUpdate: nearly all of the spec is for ever."""
+    after, before = section(new, "spec"), section(old, "spec")
+    if len(entries(after, "containers")) != len(entries(before, "containers")):
+        return [field_forbidden("spec.containers", "pod updates may not add or remove containers")]
+    if len(entries(after, "initContainers")) != len(entries(before, "initContainers")):
+        return [
+            field_forbidden("spec.initContainers", "pod updates may not add or remove containers")
+        ]
+    causes = _toleration_causes(after, before)
+    if _fixed_part(after, before) != before:
+        causes.append(field_forbidden("spec", _UPDATE_TEXT))
+    return causes
+
+
+def _fixed_part(after: Json, before: Json) -> Json:
+    """The new spec with every field that may change put back."""
+    fixed: Json = deep_copy(after)
+    for group in ("containers", "initContainers"):
+        for container, old in zip(entries(fixed, group), entries(before, group), strict=True):
+            container["image"] = old.get("image")
+    for key in ("activeDeadlineSeconds", "tolerations"):
+        _put_back(fixed, before, key)
+    if before.get("schedulingGates"):
+        # Gates may be removed, never added; while they stand, node constraints may tighten.
+        for key in ("schedulingGates", "nodeSelector", "affinity"):
+            _put_back(fixed, before, key)
+    return fixed
+
+
+def _put_back(fixed: Json, before: Json, key: str) -> None:
+    if key in before:
+        fixed[key] = before[key]
+    else:
+        fixed.pop(key, None)
+
+
+def _toleration_causes(after: Json, before: Json) -> list[Cause]:
+    kept = entries(after, "tolerations")
+    gates = {str(gate.get("name")) for gate in entries(before, "schedulingGates")}
+    causes = [
+        field_forbidden("spec.schedulingGates", "only deletion is allowed")
+        for gate in entries(after, "schedulingGates")
+        if gate.get("name") not in gates
+    ]
+    if any(toleration not in kept for toleration in entries(before, "tolerations")):
+        causes.append(
+            field_forbidden(
+                "spec.tolerations",
+                "existing toleration can not be modified except its tolerationSeconds",
+            )
+        )
+    return causes

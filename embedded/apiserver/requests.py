@@ -1,0 +1,178 @@
+"""One request to the resource API, taken apart and checked (pure)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from embedded.apiserver.calls import FIELD_VALIDATIONS, Call, User
+from embedded.apiserver.kinds import ResourceKind
+from embedded.apiserver.negotiation import Answer, read_body
+from embedded.apiserver.paths import ResourcePath
+from embedded.apiserver.selectors import parse_fields, parse_labels
+from embedded.apiserver.status import bad_request, gone
+from embedded.apiserver.watching import Wanted, WatchOptions
+
+_TRUE: Final = frozenset({"true", "1", "t", "T", "TRUE", "True"})
+_WATCH_TIMEOUT_S: Final = 1800.0
+_REQUEST_TIMEOUT_S: Final = 34.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request.
+
+    Attributes:
+        query: The first value of each query parameter.
+        raw: The body as it came.
+        content_type: Of the body.
+        answer: The form that the client takes.
+        call: Collects what the answer needs.
+    """
+
+    method: str
+    path: ResourcePath
+    kind: ResourceKind
+    query: Mapping[str, str]
+    raw: bytes
+    content_type: str
+    answer: Answer
+    call: Call
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the path; empty for cluster-scoped kinds and for all namespaces."""
+        return self.path.namespace if self.kind.namespaced else ""
+
+    def body(self) -> Any:
+        """The decoded body.
+
+        Raises:
+            StatusError: 400 or 415.
+        """
+        return read_body(self.raw, self.content_type)
+
+    def flag(self, name: str) -> bool:
+        """A boolean of the query."""
+        return self.query.get(name, "") in _TRUE
+
+    def number(self, name: str) -> int | None:
+        """A whole number of the query, None where absent.
+
+        Raises:
+            StatusError: 400.
+        """
+        text = self.query.get(name, "")
+        if not text:
+            return None
+        if not re.fullmatch(r"\d{1,18}", text):
+            raise bad_request(f"{name}: {text[:40]!r} is not a non-negative whole number")
+        return int(text)
+
+    def wanted(self) -> Wanted:
+        """What a list, watch or collection deletion is about.
+
+        Raises:
+            StatusError: 400, a selector is malformed.
+        """
+        fields = self.query.get("fieldSelector", "")
+        if self.path.name:
+            fields = ",".join(filter(None, (fields, f"metadata.name={self.path.name}")))
+        return Wanted(
+            namespace=self.namespace,
+            labels=parse_labels(self.query.get("labelSelector", "")),
+            fields=parse_fields(fields, self.kind.qualified, self.kind.selectable),
+        )
+
+    def watch_options(self) -> WatchOptions:
+        """How the client watches.
+
+        Raises:
+            StatusError: 400.
+        """
+        revision = self.number("resourceVersion")
+        initial = self.query.get("sendInitialEvents")
+        start = revision if revision and not self.flag("sendInitialEvents") else None
+        if initial is not None and not self.flag("sendInitialEvents") and start is None:
+            start = revision
+        return WatchOptions(
+            since=start,
+            bookmarks=self.flag("allowWatchBookmarks"),
+            announce_initial=self.flag("sendInitialEvents") and self.flag("allowWatchBookmarks"),
+            timeout_s=float(self.number("timeoutSeconds") or _WATCH_TIMEOUT_S),
+        )
+
+
+def call_of(query: Mapping[str, str], user: User, user_agent: str) -> Call:
+    """Options of a call that come in its query.
+
+    Raises:
+        StatusError: 400.
+    """
+    dry_run = query.get("dryRun", "")
+    if dry_run not in {"", "All"}:
+        raise bad_request(f'dryRun: Unsupported value: "{dry_run[:40]}": supported values: "All"')
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in FIELD_VALIDATIONS:
+        raise bad_request(
+            f'fieldValidation: Unsupported value: "{validation[:40]}": supported values: '
+            '"Ignore", "Warn", "Strict"'
+        )
+    manager = query.get("fieldManager") or user_agent.partition("/")[0] or "unknown"
+    if len(manager) > 128 or not manager.isprintable():  # noqa: PLR2004 - metav1 validation
+        raise bad_request("fieldManager: may not be longer than 128 printable characters")
+    return Call(
+        user=user,
+        dry_run=dry_run == "All",
+        manager=manager,
+        force=query.get("force", "") in _TRUE,
+        field_validation=validation,
+        timeout_s=_timeout_s(query.get("timeout", "")),
+    )
+
+
+def _timeout_s(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,4})(ms|s|m)?", text)
+    if not found:
+        return _REQUEST_TIMEOUT_S
+    scale = {"ms": 0.001, "m": 60.0}.get(found[2] or "s", 1.0)
+    return min(int(found[1]) * scale or _REQUEST_TIMEOUT_S, _REQUEST_TIMEOUT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Where a chunked list goes on: a snapshot and an offset in it."""
+
+    snapshot: int
+    offset: int
+
+    def token(self) -> str:
+        """The opaque text that the client sends back."""
+        raw = orjson.dumps({"v": "meta.k8s.io/v1", "rv": self.snapshot, "start": self.offset})
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def parse_continue(text: str) -> Continue:
+    """The position that a client sends back.
+
+    Raises:
+        StatusError: 400, the token is not ours.
+    """
+    try:
+        fields = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        return Continue(snapshot=int(fields["rv"]), offset=int(fields["start"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise bad_request("continue key is not valid: invalid token") from error
+
+
+def expired_continue() -> Exception:
+    """The snapshot of a chunked list is gone."""
+    return gone(
+        "The provided continue parameter is too old to display a consistent list result. "
+        "You can start a new list without the continue parameter."
+    )
