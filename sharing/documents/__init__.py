@@ -8,10 +8,23 @@ what JSON has (dict, list, str, int, float, bool, None), and a mistake names its
     reading  bytes → documents
     builder  YAML events → values
     scalar   what an unquoted word means
+    objects  documents → Kubernetes objects
+    folder   files of a folder
     writing  values → YAML
 """
 
+from sharing.documents.folder import read_path
+from sharing.documents.objects import KubeObject, objects_of
 from sharing.documents.reading import MOST_BYTES, Document, read_documents, read_file
 from sharing.documents.writing import write_documents
 
-__all__ = ["MOST_BYTES", "Document", "read_documents", "read_file", "write_documents"]
+__all__ = [
+    "MOST_BYTES",
+    "Document",
+    "KubeObject",
+    "objects_of",
+    "read_documents",
+    "read_file",
+    "read_path",
+    "write_documents",
+]
