@@ -1,0 +1,1 @@
+"""The library's functions, a module a subject. Each writes its answer through its arguments."""
