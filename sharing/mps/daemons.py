@@ -6,80 +6,36 @@ of such a GPU is offered once its daemon is ready, and not before (limits are re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
+from sharing.mps import process
+from sharing.mps.compute import ComputeModeRecord, ComputeModes
+from sharing.mps.daemon import (
+    DaemonPhase,
+    DaemonState,
+    DaemonSupervisor,
+    MpsPatience,
+    WantedDaemon,
+)
+from sharing.mps.errors import MpsError
 from sharing.mps.limits import MpsLimits
-from sharing.mps.program import MpsProgram
+from sharing.mps.program import DaemonFolders, MpsProgram
 
+__all__ = [
+    "ComputeModes",
+    "DaemonFolders",
+    "DaemonPhase",
+    "DaemonState",
+    "MpsDaemons",
+    "MpsPatience",
+    "WantedDaemon",
+]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedDaemon:
-    """One daemon: for a GPU, or for a MIG device."""
-
-    device_uuid: str
-    """GPU or MIG UUID; the daemon sees nothing else."""
-    gpu_uuid: str
-    limits: MpsLimits
-    """The ceiling of all clients; see ``limits.ceiling``."""
-    exclusive: bool = True
-    """Set compute mode EXCLUSIVE_PROCESS, so that no process gets round MPS. False on MIG
-    devices, where the driver refuses it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonFolders:
-    """Where one daemon and its clients meet; private to one GPU, usable by non-root pods."""
-
-    pipe: Path
-    log: Path
-    shm: Path | None
-
-
-class DaemonPhase(StrEnum):
-    """Where a daemon stands."""
-
-    STARTING = "starting"
-    READY = "ready"
-    """Answers, and its limits were read back."""
-    BACKING_OFF = "backing-off"
-    STOPPING = "stopping"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonState:
-    """One daemon as it is now."""
-
-    device_uuid: str
-    phase: DaemonPhase
-    reason: str
-    """One sentence for a person; empty when ready."""
-    pid: int | None
-    starts: int
-    """How often it was started or adopted since the agent started."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether clients may come."""
-        return self.phase is DaemonPhase.READY
-
-
-class ComputeModes(Protocol):
-    """The driver's compute mode, by GPU UUID; integers are NVML's ``nvmlComputeMode_t``."""
-
-    async def get(self, gpu_uuid: str) -> int:
-        """The mode now. Raises DriverError."""
-        ...
-
-    async def set(self, gpu_uuid: str, mode: int) -> None:
-        """Change it. Raises DriverError."""
-        ...
-
-
-OnChange = Callable[[DaemonState], Awaitable[None] | None]
+OnChange = Callable[[DaemonState], None]
+"""Told of each change of phase; must return at once."""
 
 
 class MpsDaemons:
@@ -90,6 +46,7 @@ class MpsDaemons:
         program: How to run and ask a daemon.
         compute_modes: The driver's compute modes; None where they are left alone.
         on_change: Told whenever a daemon's phase changes.
+        patience: Deadlines.
     """
 
     def __init__(
@@ -99,11 +56,35 @@ class MpsDaemons:
         program: MpsProgram,
         compute_modes: ComputeModes | None = None,
         on_change: OnChange | None = None,
-    ) -> None: ...
+        patience: MpsPatience | None = None,
+    ) -> None:
+        self._root = root
+        self._program = program
+        self._modes = (
+            None
+            if compute_modes is None
+            else ComputeModeRecord(compute_modes, root / "compute-modes.json")
+        )
+        self._tell = on_change
+        self._patience = patience or MpsPatience()
+        self._supervisors: dict[str, DaemonSupervisor] = {}
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """Restore compute modes that a crash left changed for GPUs without a living daemon."""
-        raise NotImplementedError
+        """Restore compute modes that a crash left changed for GPUs without a living daemon.
+
+        Raises:
+            MpsError: The record of compute modes cannot be written.
+        """
+        if self._modes is None:
+            return
+        for gpu_uuid in self._modes.changed():
+            living = process.find(self._program, self.folders(gpu_uuid))
+            if living is None:
+                await self._modes.restore(gpu_uuid)
+            else:
+                living.forget()
 
     async def apply(self, wanted: Sequence[WantedDaemon]) -> None:
         """Start the daemons that are missing, take down those no longer wanted.
@@ -115,35 +96,109 @@ class MpsDaemons:
         Raises:
             MpsError: Two wanted daemons for one device.
         """
-        raise NotImplementedError
+        by_device = {one.device_uuid: one for one in wanted}
+        if len(by_device) < len(wanted):
+            raise MpsError("MPS daemons", "one device is named twice", expected="one daemon each")
+        async with self._lock:
+            self._meet_strangers()
+            gone = sorted(self._supervisors.keys() - by_device.keys())
+            await asyncio.gather(*(self._supervisors[one].take_down() for one in gone))
+            for device_uuid in gone:
+                del self._supervisors[device_uuid]
+            for device_uuid, one in sorted(by_device.items()):
+                known = self._supervisors.get(device_uuid)
+                if known is not None:
+                    known.change(one)
+                else:
+                    known = self._supervisors[device_uuid] = self._supervisor(one)
+                known.start()
+
+    def _supervisor(self, wanted: WantedDaemon) -> DaemonSupervisor:
+        return DaemonSupervisor(
+            wanted,
+            self.folders(wanted.device_uuid),
+            program=self._program,
+            modes=self._modes,
+            patience=self._patience,
+            on_change=self._on_change,
+        )
+
+    def _meet_strangers(self) -> None:
+        """Know the daemons that an earlier agent left running, so that they can be taken down."""
+        for pipe in sorted(self._root.glob("*/pipe")):
+            device_uuid = pipe.parent.name.replace("_", "/")
+            if device_uuid not in self._supervisors:
+                nothing = MpsLimits(memory_mib=1, thread_percentage=1)
+                self._supervisors[device_uuid] = self._supervisor(
+                    WantedDaemon(device_uuid=device_uuid, gpu_uuid=device_uuid, limits=nothing)
+                )
 
     def folders(self, device_uuid: str) -> DaemonFolders:
         """Where a device's daemon and clients meet, whether it runs or not."""
-        raise NotImplementedError
+        root = self._root / _folder_name(device_uuid)
+        return DaemonFolders(
+            pipe=root / "pipe",
+            log=root / "log",
+            shm=root / "shm" if self._program.private_shm else None,
+        )
 
     def state(self, device_uuid: str) -> DaemonState | None:
         """The daemon of a device; None if none is wanted."""
-        raise NotImplementedError
+        supervisor = self._supervisors.get(device_uuid)
+        return None if supervisor is None else supervisor.state
 
     def states(self) -> tuple[DaemonState, ...]:
         """All daemons, by device UUID."""
-        raise NotImplementedError
+        return tuple(self._supervisors[one].state for one in sorted(self._supervisors))
 
     async def wait_ready(self, device_uuid: str, timeout_s: float) -> bool:
         """Wait until a daemon is ready; False when time ran out."""
-        raise NotImplementedError
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._is_ready(device_uuid):
+                    await self._changed.wait()
+        return self._is_ready(device_uuid)
+
+    def _is_ready(self, device_uuid: str) -> bool:
+        state = self.state(device_uuid)
+        return state is not None and state.ready
 
     async def clients(self, device_uuid: str) -> tuple[int, ...]:
         """PIDs of the processes that use the daemon, sorted.
 
         Raises:
-            MpsError: The daemon does not answer.
+            MpsError: The daemon does not answer, or none is wanted.
         """
-        raise NotImplementedError
+        supervisor = self._supervisors.get(device_uuid)
+        if supervisor is None:
+            raise MpsError(
+                f"MPS daemon of {device_uuid}", "is not wanted", expected="an MPS layout"
+            )
+        return await supervisor.control.clients()
 
     async def stop(self, *, leave_running: bool = True) -> None:
         """End supervision; daemons run on for their clients and are adopted at next start.
 
         With ``leave_running=False`` they are told to quit and compute modes are restored.
         """
-        raise NotImplementedError
+        async with self._lock:
+            each = tuple(self._supervisors.values())
+            if leave_running:
+                await asyncio.gather(*(one.leave() for one in each))
+            else:
+                await asyncio.gather(*(one.take_down() for one in each))
+            self._supervisors.clear()
+
+    def _on_change(self, state: DaemonState) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._tell is not None:
+            self._tell(state)
+
+
+def _folder_name(device_uuid: str) -> str:
+    """A UUID as the name of a folder; old MIG UUIDs hold slashes."""
+    name = device_uuid.replace("/", "_")
+    if not name or name.startswith("."):
+        raise MpsError("MPS daemon", f"{device_uuid!r} is no UUID", expected="GPU-… or MIG-…")
+    return name

@@ -1,0 +1,152 @@
+"""A daemon as a process: started apart from us, found again after our own restart, ended.
+
+A daemon has a session of its own and writes to a file, so it and the work of its clients live on
+when the agent is replaced; the next agent finds it by its PID file and takes it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from sharing.mps.control import cannot_run
+from sharing.mps.limits import MpsLimits
+from sharing.mps.program import DaemonFolders, MpsProgram
+
+_SAID_BYTES = 4096
+
+
+class DaemonProcess:
+    """One living daemon, child or not.
+
+    Args:
+        pid: Its process id, which is its group's too.
+        child: Its handle if we started it, so that it is reaped.
+    """
+
+    def __init__(self, pid: int, child: asyncio.subprocess.Process | None = None) -> None:
+        self.pid = pid
+        self._child = child
+        self._ended = asyncio.Event()
+        self._pidfd = os.pidfd_open(pid) if child is None else -1
+        if child is None:
+            asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
+            self._reaper: asyncio.Task[int] | None = None
+        else:
+            self._reaper = asyncio.create_task(child.wait(), name=f"mps daemon {pid}")
+            self._reaper.add_done_callback(lambda _: self._ended.set())
+
+    def _on_end(self) -> None:
+        self._ended.set()
+        self.forget()
+
+    def forget(self) -> None:
+        """Watch it no more; it lives on."""
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        if self._reaper is not None:
+            self._reaper.cancel()
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, where that is known: not for a daemon that another agent started."""
+        return None if self._child is None else self._child.returncode
+
+    async def ended(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end; False when time ran out."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._ended.wait()
+        return self._ended.is_set()
+
+    async def kill(self, patience_s: float) -> None:
+        """End it and its servers: asked first, then forced."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._ended.is_set():
+                break
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+            await self.ended(patience_s)
+        # Its servers are in its group and may outlive it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.forget()
+
+
+async def start(
+    program: MpsProgram, folders: DaemonFolders, device_uuid: str, limits: MpsLimits
+) -> DaemonProcess:
+    """Start a daemon for one device.
+
+    Raises:
+        MpsError: The program cannot be run.
+    """
+    make_folders(folders)
+    env = os.environ | program.daemon_env(folders, device_uuid, limits)
+    with folders.output.open("wb") as output:
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *program.daemon_argv(folders),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=env,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise cannot_run(program, error) from error
+    return DaemonProcess(child.pid, child)
+
+
+def find(program: MpsProgram, folders: DaemonFolders) -> DaemonProcess | None:
+    """The daemon that serves these folders already, if one lives."""
+    try:
+        pid = int(folders.pid_file.read_text().strip())
+        if pid > 1 and _serves(pid, program, folders):
+            return DaemonProcess(pid)
+    except (OSError, ValueError):  # no file, no such process, or a file of nonsense: none lives
+        pass
+    return None
+
+
+def _serves(pid: int, program: MpsProgram, folders: DaemonFolders) -> bool:
+    """Whether a process is this program on these folders; PIDs are used again."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    env = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    pipe = f"CUDA_MPS_PIPE_DIRECTORY={folders.pipe}".encode()
+    name = Path(program.argv[-1]).name.encode()
+    return pipe in env and any(word.rpartition(b"/")[2] == name for word in command)
+
+
+def make_folders(folders: DaemonFolders) -> None:
+    """Have the folders, usable by pods of any user."""
+    folders.pipe.mkdir(parents=True, exist_ok=True)
+    folders.log.mkdir(parents=True, exist_ok=True)
+    for path in (folders.pipe.parent, folders.pipe, folders.log):
+        path.chmod(0o755)
+    if folders.shm is not None:
+        folders.shm.mkdir(parents=True, exist_ok=True)
+        folders.shm.chmod(0o1777)
+
+
+def clear_folders(folders: DaemonFolders) -> None:
+    """Remove what a daemon that ended leaves behind; its log stays for people to read."""
+    for path in (folders.pipe, folders.shm):
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def last_words(folders: DaemonFolders) -> str:
+    """The last line that the daemon wrote; empty if none."""
+    try:
+        said = folders.output.read_bytes()[-_SAID_BYTES:].decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
