@@ -44,8 +44,6 @@ class PodTemplate:
 
     def relocate(self, operations: tuple[PatchOperation, ...]) -> tuple[PatchOperation, ...]:
         """Operations on the pod as operations on the object that holds the template."""
-        if not self.pointer:
-            return operations
         moved = tuple(
             PatchOperation(operation.op, self.pointer + operation.path, operation.value)
             for operation in operations
@@ -105,10 +103,11 @@ def _looks_like_containers(value: Any) -> bool:
 
 
 def _template(found: KubeObject, path: tuple[str, ...], template: dict[str, Any]) -> PodTemplate:
-    if not path:
-        return PodTemplate(pointer="", pod=template, lacks_metadata=False)
     metadata = template.get("metadata")
     own = metadata if isinstance(metadata, dict) else {}
+    if not path:
+        pod = template if own is metadata else {**template, "metadata": own}
+        return PodTemplate(pointer="", pod=pod, lacks_metadata=own is not metadata)
     # Controllers name their pods; until then a message can only name the owner.
     named = own if own.get("name") or own.get("generateName") else _named(own, found.name)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}
