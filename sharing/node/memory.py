@@ -1,0 +1,76 @@
+"""What the agent knows across its own restarts: the last wanted state and what it served.
+
+With it the agent needs no API server to start: after a reboot it restores the layouts that were
+wanted last, and it knows which MPS daemons were its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from sharing.api.layout import LayoutSpec
+from sharing.api.model import parse_model
+from sharing.api.node import GpuNodeSpec
+from sharing.errors import InputError
+from sharing.layout import GpuLayout
+from sharing.node import record
+from sharing.node.health import Ailment
+
+KIND: Final = "memory"
+_log: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """One node's memory."""
+
+    wanted: GpuNodeSpec | None = None
+    """The last GPUNode.spec; None if none was ever seen."""
+    applied: Mapping[str, GpuLayout] = field(default_factory=dict)
+    """The layout that each GPU last served, by UUID."""
+    ailments: Mapping[str, Ailment] = field(default_factory=dict)
+    """Faults that are not over, by GPU UUID: a restart does not whitewash a GPU."""
+
+    def save(self, path: Path) -> None:
+        """Write it; see ``record.write``."""
+        content: dict[str, Any] = {
+            "wanted": None if self.wanted is None else _plain(self.wanted),
+            "applied": {
+                uuid: _plain(LayoutSpec.from_layout(layout))
+                for uuid, layout in sorted(self.applied.items())
+            },
+            "ailments": {uuid: one.to_json() for uuid, one in sorted(self.ailments.items())},
+        }
+        record.write(path, KIND, content)
+
+
+def recall(path: Path) -> Memory:
+    """The memory of the last agent on this node; empty if there is none or it cannot be read."""
+    content = record.recover(path, KIND)
+    if content is None:
+        return Memory()
+    try:
+        wanted = content["wanted"]
+        return Memory(
+            wanted=None if wanted is None else parse_model(GpuNodeSpec, wanted, "wanted"),
+            applied={
+                str(uuid): parse_model(LayoutSpec, raw, f"GPU {uuid}").to_layout()
+                for uuid, raw in content["applied"].items()
+            },
+            ailments={
+                str(uuid): Ailment.from_json(raw) for uuid, raw in content["ailments"].items()
+            },
+        )
+    except (InputError, KeyError, TypeError, AttributeError, ValueError) as error:
+        # Its checksum is right, so another version of this program wrote it.
+        _log.warning("memory was not understood", path=str(path), error=str(error))
+        return Memory()
+
+
+def _plain(model: GpuNodeSpec | LayoutSpec) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)

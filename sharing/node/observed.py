@@ -1,0 +1,163 @@
+"""What a plan needs to know about a GPU: values made from the driver's answers.
+
+Everything is keyed by the GPU's UUID; indices shuffle when a GPU is lost or swapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sharing.board import Board, Placement
+from sharing.layout import GpuIdentity, GpuLayout
+from sharing.miglayout import Placed
+from sharing.migprofile import MigProfile
+from sharing.mode import Mode
+from sharing.nvml import observed as nvml
+from sharing.share import PlacedInstance, mig_device_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A GPU instance as the driver lists it."""
+
+    profile: MigProfile
+    placement: Placement
+    gi_id: int
+    """The driver's number for it; reused after destruction, so never identity."""
+    mig_uuid: str | None
+    """None while no compute instance fills it: half made, and of no use to anybody."""
+    memory_mib: int
+
+    @property
+    def placed(self) -> Placed | None:
+        """Its profile and place, if it is whole."""
+        if self.mig_uuid is None:
+            return None
+        return Placed(self.profile, self.placement)
+
+    def device_id(self, gpu_uuid: str) -> str | None:
+        """The device id of the share that it is, if it is whole."""
+        if self.mig_uuid is None:
+            return None
+        return mig_device_id(gpu_uuid, self.profile, self.placement.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that uses a GPU, as the driver lists it."""
+
+    pid: int
+    gi_id: int | None = None
+    """The GPU instance that it runs in; None for one that uses the whole GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """One GPU: what the driver says, and what the node did with it."""
+
+    index: int
+    uuid: str
+    board: Board
+    product: str
+    memory_mib: int
+    pci_bus_id: str = ""
+    numa_node: int | None = None
+    mig_enabled: bool = False
+    mig_pending: bool = False
+    """The MIG mode that a reset would bring; differs from ``mig_enabled`` while one is due."""
+    instances: tuple[Instance, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    lost: bool = False
+    """It fell off the bus or cannot be read in full; all else is from before."""
+    minor: int = 0
+    """Number in ``/dev/nvidia<minor>`` and in the driver's capability files."""
+    mps: GpuLayout | None = None
+    """The layout that its MPS daemon serves; None where none runs."""
+
+    @property
+    def identity(self) -> GpuIdentity:
+        """What selectors look at."""
+        return GpuIdentity(index=self.index, uuid=self.uuid, board=self.board.name)
+
+    @property
+    def placed(self) -> tuple[Placed, ...]:
+        """Its whole instances by place."""
+        whole = [one.placed for one in self.instances if one.placed is not None]
+        return tuple(sorted(whole, key=lambda placed: placed.placement))
+
+    def share_instances(self, places: frozenset[Placed]) -> tuple[PlacedInstance, ...]:
+        """Those of its whole instances that lie at given places, by start."""
+        return tuple(
+            PlacedInstance(
+                profile=placed.profile, start=placed.placement.start, memory_mib=one.memory_mib
+            )
+            for one in sorted(self.instances, key=lambda one: one.placement)
+            if (placed := one.placed) is not None and placed in places
+        )
+
+    def as_found(self) -> GpuLayout:
+        """The layout that describes the GPU as it is, for one that nobody gave a layout.
+
+        A GPU in MIG mode stays in it, with the instances that it has: its mode is never
+        changed to tidy up.
+        """
+        counts: dict[MigProfile, int] = {}
+        for placed in self.placed:
+            if not placed.profile.is_split:
+                counts[placed.profile] = counts.get(placed.profile, 0) + 1
+        if not self.mig_enabled:
+            return GpuLayout(mode=Mode.EXCLUSIVE)
+        return GpuLayout(mode=Mode.MIG, sizes=tuple(counts.items()))
+
+
+def gpu_state(
+    gpu: nvml.ObservedGpu,
+    processes: Iterable[nvml.GpuProcess] = (),
+    *,
+    before: GpuState | None = None,
+    mps: GpuLayout | None = None,
+) -> GpuState:
+    """What the driver says about one GPU.
+
+    Args:
+        gpu: The driver's answer.
+        processes: Who runs on it.
+        before: What was known; used where the GPU cannot be read now.
+        mps: The layout that its MPS daemon serves.
+    """
+    if not gpu.readable and before is not None:
+        return replace(before, lost=True, mps=mps)
+    instances = gpu.instances if gpu.readable else ()
+    return GpuState(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        board=gpu.board,
+        product=gpu.product,
+        memory_mib=gpu.memory_mib,
+        pci_bus_id=gpu.pci_bus_id,
+        numa_node=gpu.numa_node,
+        mig_enabled=gpu.mig_mode,
+        mig_pending=gpu.mig_pending,
+        instances=tuple(_instance(one) for one in instances),
+        processes=tuple(
+            sorted((GpuProcess(pid=one.pid, gi_id=one.gi_id) for one in processes), key=_pid)
+        ),
+        lost=not gpu.readable,
+        minor=gpu.minor,
+        mps=mps,
+    )
+
+
+def _pid(process: GpuProcess) -> int:
+    return process.pid
+
+
+def _instance(one: nvml.MigInstance) -> Instance:
+    return Instance(
+        profile=one.profile,
+        placement=one.placement,
+        gi_id=one.gi_id,
+        mig_uuid=one.uuid,
+        memory_mib=one.memory_mib,
+    )

@@ -1,0 +1,137 @@
+"""The steps that take a GPU from one layout to another: what each does, breaks, and its undoing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sharing.board import Placement
+from sharing.layout import GpuLayout
+from sharing.migprofile import MigProfile
+from sharing.node.target import Offered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Offer some shares no longer, and wait until the kubelet says so too."""
+
+    gpu: str
+    shares: tuple[Offered, ...]
+
+    def __str__(self) -> str:
+        return f"withdraw {len(self.shares)} shares of {self.gpu}: {_listed(self.shares)}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        return "the shares are offered again as soon as the plan is given up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopMps:
+    """Take down a GPU's MPS daemon and give the GPU its compute mode back."""
+
+    gpu: str
+    layout: GpuLayout
+    """What the daemon serves now."""
+
+    def __str__(self) -> str:
+        return f"stop MPS on {self.gpu}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        return StartMps(gpu=self.gpu, layout=self.layout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartMps:
+    """Bring up a GPU's MPS daemon with the limits of a layout, or give it new limits."""
+
+    gpu: str
+    layout: GpuLayout
+    before: GpuLayout | None = None
+    """What the daemon serves now; None where none runs."""
+
+    def __str__(self) -> str:
+        verb = "change MPS limits" if self.before else "start MPS"
+        return f"{verb} on {self.gpu} for {self.layout}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        if self.before is not None:
+            return StartMps(gpu=self.gpu, layout=self.before, before=self.layout)
+        return StopMps(gpu=self.gpu, layout=self.layout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyInstance:
+    """Destroy a GPU instance that no pod and no process uses."""
+
+    gpu: str
+    profile: MigProfile
+    placement: Placement
+    gi_id: int
+
+    def __str__(self) -> str:
+        return f"destroy {self.profile} at {self.placement} on {self.gpu}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        return CreateInstance(gpu=self.gpu, profile=self.profile, placement=self.placement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetMigMode:
+    """Turn a GPU's MIG mode on or off; it has no instances and no users then."""
+
+    gpu: str
+    enabled: bool
+
+    def __str__(self) -> str:
+        return f"turn MIG mode {'on' if self.enabled else 'off'} on {self.gpu}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        return SetMigMode(gpu=self.gpu, enabled=not self.enabled)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateInstance:
+    """Create a GPU instance, filled by one compute instance, at an explicit place."""
+
+    gpu: str
+    profile: MigProfile
+    placement: Placement
+
+    def __str__(self) -> str:
+        return f"create {self.profile} at {self.placement} on {self.gpu}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        return "its number is known once it exists; a plan for the old layout destroys it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advertise:
+    """Offer the shares of a layout, as read back from the driver, to the kubelet."""
+
+    gpu: str
+    layout: GpuLayout
+
+    def __str__(self) -> str:
+        return f"offer {self.layout} on {self.gpu}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        return "a plan for another layout withdraws the shares first"
+
+
+Step: TypeAlias = (
+    Withdraw | StopMps | StartMps | DestroyInstance | SetMigMode | CreateInstance | Advertise
+)
+
+
+def _listed(shares: tuple[Offered, ...]) -> str:
+    counts: dict[str, int] = {}
+    for share in shares:
+        counts[share.resource] = counts.get(share.resource, 0) + 1
+    return ", ".join(f"{count} {resource}" for resource, count in sorted(counts.items()))

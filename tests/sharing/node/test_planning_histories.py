@@ -1,0 +1,145 @@
+"""Any history of layouts, pods, processes, crashes and reboots of one GPU."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sharing.board import Board
+from sharing.catalogue import load
+from sharing.layout import EXCLUSIVE_LAYOUT, GpuLayout
+from sharing.miglayout import Placed, states
+from sharing.mode import Mode
+from sharing.node.target import offered
+from sharing.size import OneOf
+from tests.support.nodeworld import World, bare_gpu
+
+BOARDS = [load().board(name) for name in ("A30-24GB", "A100-40GB", "H100-80GB", "L4-24GB")]
+
+
+def mig_layouts(board: Board) -> list[tuple[Placed, ...]]:
+    plain = [offer.profile for offer in board.mig if not offer.profile.attributes]
+    return [state for state in states(board, plain) if state]
+
+
+@st.composite
+def layouts(draw: st.DrawFn, board: Board) -> GpuLayout:
+    """Layouts that the board can have."""
+    mode = draw(st.sampled_from([*Mode] if board.mig_capable else [*Mode][:3]))
+    pool = draw(st.sampled_from([None, None, "team-a"]))
+    if mode is Mode.EXCLUSIVE:
+        return GpuLayout(mode=mode, pool=pool)
+    if mode is Mode.MIG:
+        chosen = draw(st.sampled_from(mig_layouts(board)))
+        return GpuLayout(mode=mode, sizes=tuple((at.profile, 1) for at in chosen), pool=pool)
+    sizes = draw(
+        st.sampled_from(
+            [
+                ((OneOf(4), 4),),
+                ((OneOf(2), 1), (OneOf(4), 2)),
+                ((OneOf(2), 2),),
+                ((OneOf(1), 1),),
+                ((OneOf(4), 1), (OneOf(8), 2)),
+            ]
+        )
+    )
+    return GpuLayout(mode=mode, sizes=sizes, pool=pool)
+
+
+class Histories(RuleBasedStateMachine):
+    world: World
+
+    @initialize(board=st.sampled_from(BOARDS))
+    def begin(self, board: Board) -> None:
+        self.world = World(gpu=bare_gpu(board), wanted=EXCLUSIVE_LAYOUT)
+
+    @rule(data=st.data())
+    def want(self, data: st.DataObject) -> None:
+        self.world.wanted = data.draw(layouts(self.world.gpu.board))
+
+    @rule(data=st.data(), crash_after=st.none() | st.integers(0, 3), pod_comes=st.booleans())
+    def turn(self, data: st.DataObject, crash_after: int | None, pod_comes: bool) -> None:
+        def meanwhile() -> None:
+            if pod_comes and self.world.counted:
+                self.take(data)
+
+        self.world.turn(meanwhile=meanwhile, crash_after=crash_after)
+
+    @rule()
+    def kubelet_takes_in_what_it_was_told(self) -> None:
+        self.world.counted = self.world.listed
+
+    @rule(count=st.integers(1, 4))
+    def work(self, count: int) -> None:
+        for _ in range(count):
+            self.world.turn()
+            self.world.counted = self.world.listed
+
+    @precondition(lambda self: self.world.counted)
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
+        self.world.take(data.draw(st.sampled_from(sorted(self.world.counted))), "pod")
+
+    @precondition(lambda self: self.world.holds)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.world.release(data.draw(st.sampled_from(sorted(self.world.holds))))
+
+    @precondition(lambda self: len(self.world.gpu.processes) < 3)
+    @rule(data=st.data())
+    def process_starts(self, data: st.DataObject) -> None:
+        ids: list[int | None] = [one.gi_id for one in self.world.gpu.instances]
+        ids = ids or [None]
+        self.world.start_process(data.draw(st.sampled_from(ids)))
+
+    @rule()
+    def processes_stop(self) -> None:
+        self.world.stop_processes()
+
+    @precondition(lambda self: self.world.gpu.instances and not self.world.gpu.processes)
+    @rule(data=st.data())
+    def instance_is_halved(self, data: st.DataObject) -> None:
+        ids = [one.gi_id for one in self.world.gpu.instances]
+        self.world.half_make(data.draw(st.sampled_from(ids)))
+
+    @rule()
+    def agent_crashes(self) -> None:
+        self.world.crash()
+
+    @rule()
+    def reboot(self) -> None:
+        self.world.reboot()
+
+    @invariant()
+    def never_more_shares_than_the_gpu_has(self) -> None:
+        self.world.check()
+
+    @invariant()
+    def the_same_view_gives_the_same_plan(self) -> None:
+        assert self.world.plan() == self.world.plan()
+
+    def teardown(self) -> None:
+        """Once nobody is in the way, the wanted layout is reached and offered in full."""
+        if not hasattr(self, "world"):
+            return
+        self.world.stop_processes()
+        for share in sorted(self.world.holds):
+            self.world.release(share)
+        self.world.settle()
+        plan = self.world.plan()
+        assert not plan.steps
+        assert self.world.counted == plan.target.offers(self.world.gpu)
+        assert len(self.world.counted) == sum(count for _, count in self.world.wanted.shares)
+        assert {
+            offered(share) for share in plan.target.shares(self.world.gpu)
+        } == self.world.counted
+
+
+Histories.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestHistories = Histories.TestCase

@@ -1,0 +1,204 @@
+"""A GPU, its kubelet and its pods as values: what a plan's steps do, and what they must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from sharing.board import Board
+from sharing.layout import GpuLayout
+from sharing.miglayout import legal_placements
+from sharing.mode import Mode
+from sharing.node.held import Held, Hold, Holder
+from sharing.node.observed import GpuProcess, GpuState, Instance
+from sharing.node.offer import offer_of
+from sharing.node.plan import GpuPlan, Kubelet
+from sharing.node.planning import plan_gpu
+from sharing.node.step import (
+    Advertise,
+    CreateInstance,
+    DestroyInstance,
+    SetMigMode,
+    StartMps,
+    Step,
+    StopMps,
+    Withdraw,
+)
+from sharing.node.target import Offered, offered
+from sharing.shareclass import parse_resource_name
+from sharing.size import OneOf
+
+
+def bare_gpu(board: Board, uuid: str = "GPU-0") -> GpuState:
+    """A GPU as it leaves the factory."""
+    return GpuState(
+        index=0, uuid=uuid, board=board, product=board.name, memory_mib=board.memory_mib
+    )
+
+
+@dataclass
+class World:
+    """One node with one GPU; refuses, by assertion, what hardware and tenants would suffer from."""
+
+    gpu: GpuState
+    wanted: GpuLayout
+    served: GpuLayout | None = None
+    listed: frozenset[Offered] = frozenset()
+    """What the agent told the kubelet last."""
+    counted: frozenset[Offered] = frozenset()
+    """What the kubelet has taken in of it."""
+    holds: dict[Offered, Hold] = field(default_factory=dict)
+    made: int = 0
+
+    # -- the agent
+
+    def view(self) -> Kubelet:
+        return Kubelet(held=Held.of(self.holds.values()), offered=self.counted)
+
+    def plan(self, view: Kubelet | None = None) -> GpuPlan:
+        return plan_gpu(self.gpu, self.wanted, view or self.view(), served=self.served)
+
+    def turn(
+        self, *, meanwhile: Callable[[], None] = lambda: None, crash_after: int | None = None
+    ) -> GpuPlan:
+        """One pass of the agent: look, offer, do what is ready; perhaps die on the way."""
+        view = self.view()
+        plan = self.plan(view)
+        meanwhile()
+        offer = offer_of(self.gpu, plan.target, view)
+        self.listed = frozenset(offered(share) for share in offer.shares)
+        if plan.ready and not isinstance(plan.ready[0], Advertise):
+            self.served = None
+        physical = [step for step in plan.ready if not isinstance(step, Advertise | Withdraw)]
+        for done, step in enumerate(physical):
+            if done == crash_after:
+                self.crash()
+                return plan
+            self.do(step)
+        if not physical and any(isinstance(step, Advertise) for step in plan.ready):
+            self.served = self.wanted
+        return plan
+
+    def crash(self) -> None:
+        """The agent dies: the kubelet's streams end, what MPS served is on disk."""
+        self.served = None
+        self.listed = self.counted = frozenset()
+
+    def settle(self, turns: int = 30) -> None:
+        for _ in range(turns):
+            self.turn()
+            self.counted = self.listed
+            if not self.plan().steps:
+                return
+        raise AssertionError(f"no end in sight: {self.plan()}")
+
+    # -- what steps do
+
+    def do(self, step: Step) -> None:
+        match step:
+            case DestroyInstance():
+                self._destroy(step)
+            case CreateInstance():
+                self._create(step)
+            case SetMigMode(enabled=enabled):
+                assert not self.gpu.instances
+                assert not self.users()
+                self.gpu = replace(self.gpu, mig_enabled=enabled, mig_pending=enabled)
+            case StopMps():
+                assert not self.users()
+                self.gpu = replace(self.gpu, mps=None)
+            case StartMps(layout=layout):
+                assert not self.gpu.mig_enabled
+                self.gpu = replace(self.gpu, mps=layout)
+            case _:
+                raise AssertionError(step)
+
+    def users(self) -> list[object]:
+        held = [hold for one, hold in self.holds.items() if self.exists(one)]
+        return [*held, *self.gpu.processes]
+
+    def _destroy(self, step: DestroyInstance) -> None:
+        (instance,) = [one for one in self.gpu.instances if one.gi_id == step.gi_id]
+        mine = instance.device_id(self.gpu.uuid)
+        assert not [one for one in self.holds if one.device_id == mine]
+        assert not [one for one in self.gpu.processes if one.gi_id == step.gi_id]
+        assert mine not in {one.device_id for one in self.counted}
+        left = tuple(one for one in self.gpu.instances if one is not instance)
+        self.gpu = replace(self.gpu, instances=left)
+
+    def _create(self, step: CreateInstance) -> None:
+        assert self.gpu.mig_enabled
+        legal = legal_placements(self.gpu.board, step.profile, self.gpu.placed)
+        assert step.placement in legal
+        self.made += 1
+        instance = Instance(
+            profile=step.profile,
+            placement=step.placement,
+            gi_id=self.made,
+            mig_uuid=f"MIG-{self.made}",
+            memory_mib=self.gpu.board.mig_profile(step.profile).memory_mib,
+        )
+        self.gpu = replace(self.gpu, instances=(*self.gpu.instances, instance))
+
+    # -- pods, processes and accidents
+
+    def exists(self, share: Offered) -> bool:
+        if Hold(device_id=share.device_id, resource=share.resource).mig_place is None:
+            return True
+        return any(one.device_id(self.gpu.uuid) == share.device_id for one in self.gpu.instances)
+
+    def take(self, share: Offered, pod: str) -> None:
+        if share in self.holds or not self.exists(share):
+            return  # somebody took the instance away behind the agent's back
+        assert share.device_id not in {one.device_id for one in self.holds}, "one id, two classes"
+        holder = Holder(namespace="ns", pod=pod, container="main")
+        self.holds[share] = Hold(device_id=share.device_id, resource=share.resource, holder=holder)
+
+    def release(self, share: Offered) -> None:
+        del self.holds[share]
+
+    def start_process(self, gi_id: int | None) -> None:
+        process = GpuProcess(pid=1000 + len(self.gpu.processes), gi_id=gi_id)
+        self.gpu = replace(self.gpu, processes=(*self.gpu.processes, process))
+
+    def stop_processes(self) -> None:
+        self.gpu = replace(self.gpu, processes=())
+
+    def half_make(self, gi_id: int) -> None:
+        """Somebody destroys a compute instance, or dies between the two creations."""
+        halved = tuple(
+            replace(one, mig_uuid=None) if one.gi_id == gi_id else one for one in self.gpu.instances
+        )
+        self.gpu = replace(self.gpu, instances=halved)
+
+    def reboot(self) -> None:
+        keeps_mode = not self.gpu.board.resetless
+        self.gpu = replace(
+            self.gpu,
+            instances=(),
+            processes=(),
+            mps=None,
+            mig_enabled=self.gpu.mig_enabled and keeps_mode,
+            mig_pending=self.gpu.mig_enabled and keeps_mode,
+        )
+        self.crash()
+
+    # -- what must hold
+
+    def check(self) -> None:
+        """The sum of shares that are or can be handed out never exceeds the GPU."""
+        out = {one for one in {*self.holds, *self.counted} if self.exists(one)}
+        total = sum((self._worth(one) for one in out), Fraction(0))
+        assert total <= 1, sorted(out)
+        ids = [one.device_id for one in out]
+        assert len(ids) == len(set(ids)), sorted(out)
+
+    def _worth(self, share: Offered) -> Fraction:
+        share_class = parse_resource_name(share.resource)
+        assert share_class is not None
+        if share_class.mode is Mode.EXCLUSIVE:
+            return Fraction(1)
+        if isinstance(share_class.size, OneOf):
+            return share_class.size.fraction
+        return Fraction(0)
