@@ -1,0 +1,196 @@
+"""The webhook as a program: a source, a certificate, the servers, and how they end.
+
+SIGTERM drains (see ``server``); SIGINT does so without waiting for anybody to forget us; a second
+signal of either kind ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from certs.context import HotContext
+from sharing.cluster.client import Client
+from webhook.health import HealthServer
+from webhook.live import LiveSource
+from webhook.metrics import Metrics
+from webhook.server import PATH, AdmissionServer
+from webhook.settings import ServerSettings
+from webhook.snapshot import Snapshot, Source
+from webhook.tls import CertificateFiles, expiry, follow_files, unready_reason
+
+_INTERRUPT_TIMEOUT_S: Final = 2.0
+_ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
+
+_log: Final = structlog.get_logger()
+
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What both kinds of source are served with."""
+
+    settings: ServerSettings
+    files: CertificateFiles
+    context: HotContext
+    announce: Announce
+    """Tells a person one line."""
+
+
+async def serve_static(snapshot: Snapshot, serving: Serving) -> None:
+    """Serve one snapshot until a signal ends it.
+
+    Raises:
+        UnavailableError: A port cannot be had.
+    """
+
+    async def at_once() -> None:
+        return
+
+    metrics = Metrics()
+    metrics.describe(snapshot)
+    await _serve(lambda: snapshot, lambda: "", at_once, metrics=metrics, serving=serving)
+
+
+async def serve_live(client: Client, serving: Serving) -> None:
+    """Serve what watches say until a signal ends it.
+
+    Raises:
+        InputError: The kubeconfig cannot be used.
+        UnavailableError: A port cannot be had.
+    """
+    metrics = Metrics()
+    async with client, LiveSource(client, metrics) as source:
+        await _serve(
+            source,
+            lambda: source.waiting_for,
+            source.wait_ready,
+            metrics=metrics,
+            serving=serving,
+        )
+
+
+async def _serve(
+    source: Source,
+    waiting_for: Callable[[], str],
+    wait_ready: Callable[[], Awaitable[None]],
+    *,
+    metrics: Metrics,
+    serving: Serving,
+) -> None:
+    settings, context = serving.settings, serving.context
+    server = AdmissionServer(source, settings, metrics, context.outer)
+    async with AsyncExitStack() as stack:
+        signals = stack.enter_context(_signals())
+        await stack.enter_async_context(_certificate(serving, metrics))
+        checks = {
+            "policies": waiting_for,
+            "certificate": lambda: unready_reason(context),
+            "server": lambda: "it is draining" if server.draining else "",
+        }
+        if settings.health_port is not None:
+            health = HealthServer(settings, metrics, checks)
+            await health.start()
+            stack.push_async_callback(health.close)
+            host = _shown_host(settings.health_host)
+            serving.announce(f"health: http://{host}:{health.port}/readyz")
+        await server.start()
+        stack.push_async_callback(server.close)
+        address = f"https://{_shown_host(settings.host)}:{server.port}{PATH}"
+        await stack.enter_async_context(
+            _in_background(_announce(wait_ready, serving.announce, address), "announcement")
+        )
+        first = await signals.get()
+        _log.info("ending began", signal=first.name)
+        await _end(server, signals, first)
+
+
+async def _announce(
+    wait_ready: Callable[[], Awaitable[None]], announce: Announce, address: str
+) -> None:
+    await wait_ready()
+    # What is there now stays: the collector need not look at it with each of its passes.
+    gc.collect()
+    gc.freeze()
+    announce(f"ready: {address}")
+
+
+async def _end(
+    server: AdmissionServer, signals: asyncio.Queue[signal.Signals], first: signal.Signals
+) -> None:
+    quick = first is signal.SIGINT
+    draining = asyncio.create_task(
+        server.drain(
+            delay_s=0.0 if quick else None, timeout_s=_INTERRUPT_TIMEOUT_S if quick else None
+        ),
+        name="drain",
+    )
+    async with _in_background(_second(signals, draining), "second signal"):
+        with suppress(asyncio.CancelledError):
+            await draining
+
+
+async def _second(signals: asyncio.Queue[signal.Signals], draining: asyncio.Task[None]) -> None:
+    await signals.get()
+    draining.cancel()
+
+
+@contextmanager
+def _signals() -> Iterator[asyncio.Queue[signal.Signals]]:
+    """A queue of the signals that end the program."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    ends = (signal.SIGTERM, signal.SIGINT)
+    for end in ends:
+        loop.add_signal_handler(end, queue.put_nowait, end)
+    try:
+        yield queue
+    finally:
+        for end in ends:
+            loop.remove_signal_handler(end)
+
+
+@asynccontextmanager
+async def _certificate(serving: Serving, metrics: Metrics) -> AsyncIterator[None]:
+    def not_after_s() -> float:
+        end = expiry(serving.context)
+        return 0.0 if end is None else end.timestamp()
+
+    metrics.watch_certificate(not_after_s)
+    async with _in_background(follow_files(serving.files, serving.context), "certificate files"):
+        yield
+
+
+@asynccontextmanager
+async def _in_background(work: Awaitable[None], name: str) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(work)
+    if isinstance(task, asyncio.Task):
+        task.set_name(name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _shown_host(host: str) -> str:
+    if host in _ANY_HOST:
+        return "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def raise_file_limit() -> None:
+    """Take as many file descriptors as the system allows; each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
