@@ -1,7 +1,7 @@
 """Notices that the kubelet came, went or came back, by looking at its socket.
 
 A restarted kubelet deletes all plugin sockets and makes its own anew, so the socket's identity
-is the kubelet's. Two looks a second cost next to nothing, need no library, survive the folder's
+is the kubelet's. Five looks a second cost next to nothing, need no library, survive the folder's
 removal, and cannot overflow as inotify queues do.
 """
 
