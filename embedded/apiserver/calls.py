@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from embedded.apiserver.objects import Json
 
+REQUEST_TIMEOUT_S: Final = 34.0
 FIELD_VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
 
@@ -45,7 +47,8 @@ class Call:
         field_validation: What unknown fields do: Ignore, Warn or Strict.
         warnings: Sent to the client as Warning headers.
         annotations: Recorded with the audit event.
-        timeout_s: Time that the whole request may take (admission included), seconds.
+        deadline_s: When the whole request must be over (admission included), by the
+            monotonic clock, seconds.
     """
 
     user: User = ADMIN
@@ -55,7 +58,7 @@ class Call:
     field_validation: str = "Warn"
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
-    timeout_s: float = 34.0
+    deadline_s: float = field(default_factory=lambda: time.monotonic() + REQUEST_TIMEOUT_S)
 
     def warn(self, text: str) -> None:
         """Tell the client something, once."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-from embedded.apiserver.calls import FIELD_VALIDATIONS, Call, User
+from embedded.apiserver.calls import FIELD_VALIDATIONS, REQUEST_TIMEOUT_S, Call, User
 from embedded.apiserver.kinds import ResourceKind
 from embedded.apiserver.negotiation import Answer, read_body
 from embedded.apiserver.paths import ResourcePath
@@ -20,7 +21,6 @@ from embedded.apiserver.watching import Wanted, WatchOptions
 
 _TRUE: Final = frozenset({"true", "1", "t", "T", "TRUE", "True"})
 _WATCH_TIMEOUT_S: Final = 1800.0
-_REQUEST_TIMEOUT_S: Final = 34.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,16 +132,16 @@ def call_of(query: Mapping[str, str], user: User, user_agent: str) -> Call:
         manager=manager,
         force=query.get("force", "") in _TRUE,
         field_validation=validation,
-        timeout_s=_timeout_s(query.get("timeout", "")),
+        deadline_s=time.monotonic() + _timeout_s(query.get("timeout", "")),
     )
 
 
 def _timeout_s(text: str) -> float:
     found = re.fullmatch(r"(\d{1,4})(ms|s|m)?", text)
     if not found:
-        return _REQUEST_TIMEOUT_S
+        return REQUEST_TIMEOUT_S
     scale = {"ms": 0.001, "m": 60.0}.get(found[2] or "s", 1.0)
-    return min(int(found[1]) * scale or _REQUEST_TIMEOUT_S, _REQUEST_TIMEOUT_S)
+    return min(int(found[1]) * scale or REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)

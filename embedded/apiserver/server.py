@@ -17,6 +17,7 @@ from aiohttp import ClientSession, ClientTimeout, web
 from embedded.apiserver.admission.chain import AdmissionChain
 from embedded.apiserver.audit import AuditLog
 from embedded.apiserver.calls import ADMIN, SYSTEM, Call, User
+from embedded.apiserver.definitions import Definitions
 from embedded.apiserver.http import HttpSurface
 from embedded.apiserver.kinds import KindTable
 from embedded.apiserver.lifecycle import Lifecycle
@@ -41,6 +42,8 @@ class ApiServer:
         port: Port; 0 for a free one.
         tls: Serve HTTPS with a certificate of an authority made for this run.
         tokens: Bearer tokens and whose they are, beside those that ``token_for`` makes.
+        services: (namespace, name) → (host, port): where services of webhooks are served. A
+            Service may also say it in the annotation ``embedded.gpu.sharing/endpoint``.
         history_events: How many past events each resource keeps for late watchers.
     """
 
@@ -51,6 +54,7 @@ class ApiServer:
         port: int = 0,
         tls: bool = False,
         tokens: Mapping[str, User] | None = None,
+        services: Mapping[tuple[str, str], tuple[str, int]] | None = None,
         history_events: int = 5000,
     ) -> None:
         self._host = host
@@ -61,8 +65,9 @@ class ApiServer:
         self.audit = AuditLog()
         self.kinds = KindTable()
         self.store = Store(history_events=history_events)
-        self._admission = AdmissionChain(self.store, self.kinds)
+        self._admission = AdmissionChain(self.store, self.kinds, dict(services or {}))
         self.registry = Registry(self.store, self.kinds, self._admission)
+        Definitions(self.registry)
         self._lifecycle = Lifecycle(self.registry)
         self._resources = Resources(self.registry, self._lifecycle)
 
