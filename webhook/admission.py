@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
+from sharing.api.profile import Enforcement, SharingProfile
+from sharing.errors import GpuSharingError
 from sharing.inventory import Inventory
-from webhook.policies import Policies
+from sharing.names import GRANTS_ANNOTATION, MILLI_GPU
+from webhook import explain, placement, rewrite
+from webhook.container import Container, mapping
+from webhook.decision import Decided, decide
+from webhook.errors import PolicyError, RequestError
+from webhook.grant import render_grants
+from webhook.guard import check_debug_containers, check_openings, check_pod
+from webhook.keys import is_status, our_keys
+from webhook.patch import PatchOperation
+from webhook.policies import Governing, Policies
+from webhook.request import PodRequest, read_request
 from webhook.review import Review
+from webhook.shape import check_shape
 from webhook.verdict import ALLOWED, Verdict
+from webhook.workload import Preview, preview, templates_of
+
+_NODES: Final = "system:nodes"
+"""Group of kubelets; their mirror pods are a fact, not a wish (kube-image-keeper#560)."""
 
 
 def admit(review: Review, policies: Policies, inventory: Inventory | None) -> Verdict:
@@ -19,14 +38,248 @@ def admit(review: Review, policies: Policies, inventory: Inventory | None) -> Ve
         inventory: What ready nodes offer; an empty one means that no node offers anything, None
             that nothing is known about nodes (offline use).
     """
-    if review.kind != "Pod" or review.object is None or review.operation != "CREATE":
+    if review.object is None or _NODES in review.groups:
         return ALLOWED
-    return admit_pod(review.object, review.namespace, policies, inventory)
+    if review.kind == "Pod":
+        if review.subresource == "ephemeralcontainers":
+            return _debug(review, policies.profile_for(review.namespace))
+        if review.operation == "CREATE" and not review.subresource:
+            return admit_pod(review.object, review.namespace, policies, inventory)
+        # A pod that exists is not ours to change: its spec is fixed, and a refusal would block
+        # finalizers and deletion (gatekeeper#4121). Policies guard our keys.
+        return ALLOWED
+    if review.operation in ("CREATE", "UPDATE") and not review.subresource:
+        return admit_workload(review.object, review.namespace, policies, inventory)
+    return ALLOWED
 
 
 def admit_pod(
     pod: dict[str, Any], namespace: str, policies: Policies, inventory: Inventory | None
 ) -> Verdict:
     """The verdict on a pod that is about to be created in a namespace."""
-    del pod, namespace, policies, inventory
+    governing = policies.profile_for(namespace)
+    if governing.untouched:
+        return _ungoverned(pod, namespace)
+    return _judge(pod, f"pod {namespace}/{_name(pod)}", governing, inventory)
+
+
+def admit_workload(
+    workload: dict[str, Any], namespace: str, policies: Policies, inventory: Inventory | None
+) -> Verdict:
+    """The verdict on an object that holds pod templates: warnings, and fractions made legal.
+
+    Its pods are judged when they are created; here their author is told early. Never a refusal.
+    """
+    templates = templates_of(workload)
+    governing = policies.profile_for(namespace) if templates else None
+    if governing is None or governing.untouched:
+        return ALLOWED
+    profile = governing.profile
+    enforced = profile is not None and profile.spec.enforcement is Enforcement.ENFORCE
+    subject = f"{workload['kind']} {namespace}/{_name(workload)}"
+    shown = preview(workload, templates, rewrites=enforced)
+    return _previewed(shown, subject, governing, inventory)
+
+
+def _previewed(
+    shown: Preview, subject: str, governing: Governing, inventory: Inventory | None
+) -> Verdict:
+    warnings = list(shown.warnings)
+    verdict = Verdict(operations=shown.operations)
+    for template in shown.templates:
+        judged = _judge(template, subject, governing, inventory)
+        if not judged.allowed:
+            warnings.append(explain.clipped(f"pods would be denied: {judged.message}"))
+        warnings += judged.warnings
+        verdict = replace(
+            verdict,
+            grants=verdict.grants + judged.grants,
+            audit_annotations={**verdict.audit_annotations, **judged.audit_annotations},
+        )
+    return replace(verdict, warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _ungoverned(pod: dict[str, Any], namespace: str) -> Verdict:
+    """No policy: nothing is changed, but nobody writes our status keys."""
+    annotations = mapping(mapping(pod, "metadata"), "annotations")
+    keys = our_keys(annotations) if annotations else []
+    if not keys:
+        return ALLOWED
+    forged = [key for key in keys if is_status(key)]
+    unread = [key for key in keys if not is_status(key)]
+    return Verdict(
+        warnings=tuple(
+            [explain.removed(key) for key in forged]
+            + [explain.unread(key, namespace) for key in unread]
+        ),
+        operations=tuple(rewrite.annotate(pod, {}, forged)),
+    )
+
+
+def _judge(
+    pod: dict[str, Any], subject: str, governing: Governing, inventory: Inventory | None
+) -> Verdict:
+    """The verdict under a policy; the subject is what messages begin with."""
+    profile = governing.profile
+    try:
+        if profile is None:
+            return _broken(pod, governing)
+        verdict = _decide(pod, profile, inventory)
+    except GpuSharingError as error:
+        verdict = _denied(error, subject)
+    if profile is None or profile.spec.enforcement is Enforcement.ENFORCE:
+        return verdict
+    return _unenforced(verdict, profile)
+
+
+def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
+    """A label that leads nowhere must not let GPU pods through as if there were none."""
+    try:
+        asks = bool(read_request(pod).asks)
+    except RequestError:
+        asks = True
+    if asks:
+        raise PolicyError("", governing.broken)
     return ALLOWED
+
+
+def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory | None) -> Verdict:
+    request = read_request(pod)
+    counting = [c for c in request.containers if rewrite.counts_itself(c)]
+    if not request.asks and not request.keys.found and not counting and not profile.spec.hide_gpus:
+        return ALLOWED
+    check_shape(pod, request.containers)
+    if not request.asks:
+        return _without_share(pod, request, counting, profile)
+    check_pod(pod, request.containers, profile)
+    decision = decide(request, profile, inventory)
+    operations: list[PatchOperation] = []
+    warnings = list(decision.warnings)
+    for one in decision.decided:
+        warnings += _give(one, profile, operations)
+    given = {one.ask.container.path for one in decision.decided}
+    for container in request.containers:
+        if container.path not in given:
+            warnings += _withhold(container, profile, operations, has_share=True)
+    spec = mapping(pod, "spec")
+    operations += placement.place(spec, profile)
+    operations += placement.require(spec, placement.memory_requirements(decision.decided))
+    warnings += map(explain.clipped, placement.overridden(spec, profile))
+    grants = tuple(one.grant for one in decision.decided)
+    forged = [key for key in request.keys.status if key != GRANTS_ANNOTATION]
+    operations += rewrite.annotate(pod, {GRANTS_ANNOTATION: render_grants(grants)}, forged)
+    warnings += map(explain.removed, forged)
+    warnings += map(explain.unused, request.unused)
+    return Verdict(
+        warnings=tuple(warnings),
+        grants=grants,
+        operations=tuple(operations),
+        audit_annotations={
+            "profile": profile.name,
+            "grants": ", ".join(f"{g.container}={g.share_class}" for g in grants),
+        },
+    )
+
+
+def _give(one: Decided, profile: SharingProfile, operations: list[PatchOperation]) -> Iterator[str]:
+    """Write one container's share; the warnings that this is worth."""
+    members = {one.grant.share_class.resource_name: str(one.grant.count)}
+    if profile.spec.accounting:
+        members[MILLI_GPU] = str(one.milli)
+    resources = list(rewrite.give_share(one.ask.container, members))
+    cleared, names = rewrite.clear_environment(one.ask.container)
+    operations += resources
+    operations += cleared
+    if resources:
+        yield explain.granted(one.grant)
+    if names:
+        yield explain.cleared(one.grant.container, names)
+
+
+def _withhold(
+    container: Container,
+    profile: SharingProfile,
+    operations: list[PatchOperation],
+    *,
+    has_share: bool,
+) -> Iterator[str]:
+    """Write a container that has no share; the warnings that this is worth."""
+    if profile.spec.hide_gpus or has_share:
+        hidden = rewrite.hide_gpus(container, always=profile.spec.hide_gpus)
+        operations += hidden
+        if hidden and not profile.spec.hide_gpus:
+            yield explain.hidden(container.name)
+    if rewrite.counts_itself(container):
+        operations += rewrite.drop_accounting(container)
+        yield explain.removed(MILLI_GPU)
+
+
+def _without_share(
+    pod: dict[str, Any],
+    request: PodRequest,
+    counting: list[Container],
+    profile: SharingProfile,
+) -> Verdict:
+    """A pod that asks for no GPU: hidden GPUs where the profile says so, and no keys of ours."""
+    operations: list[PatchOperation] = []
+    warnings: list[str] = []
+    if profile.spec.hide_gpus:
+        check_openings(pod, request.containers)
+    for container in request.containers if profile.spec.hide_gpus else counting:
+        warnings += _withhold(container, profile, operations, has_share=False)
+    operations += rewrite.annotate(pod, {}, request.keys.status)
+    warnings += map(explain.removed, request.keys.status)
+    warnings += map(explain.unused, request.unused)
+    return Verdict(warnings=tuple(warnings), operations=tuple(operations))
+
+
+def _debug(review: Review, governing: Governing) -> Verdict:
+    """Debug containers get no share and must not open one."""
+    profile, pod = governing.profile, review.object or {}
+    if profile is None or not (profile.spec.hide_gpus or _has_share(pod)):
+        return ALLOWED
+    try:
+        check_debug_containers(pod, review.old_object or {}, profile)
+    except PolicyError as error:
+        denied = _denied(error, f"pod {review.namespace}/{_name(pod)}")
+        if profile.spec.enforcement is Enforcement.ENFORCE:
+            return denied
+        return _unenforced(denied, profile)
+    return ALLOWED
+
+
+def _has_share(pod: Mapping[str, Any]) -> bool:
+    return GRANTS_ANNOTATION in mapping(mapping(pod, "metadata"), "annotations")
+
+
+def _denied(error: GpuSharingError, subject: str) -> Verdict:
+    malformed = isinstance(error, RequestError)
+    return Verdict(
+        code=422 if malformed else 403,
+        reason="Invalid" if malformed else "Forbidden",
+        message=str(error.about(subject)),
+        audit_annotations={"denied": error.subject},
+    )
+
+
+def _unenforced(verdict: Verdict, profile: SharingProfile) -> Verdict:
+    """Warn and audit change nothing, and say what would have been."""
+    would = verdict.kind.value
+    annotations = {**verdict.audit_annotations, "profile": profile.name, "would": would}
+    if verdict.message:
+        annotations["message"] = verdict.message
+    warnings: tuple[str, ...] = ()
+    if profile.spec.enforcement is Enforcement.WARN:
+        denial = [f"would be denied: {verdict.message}"] if verdict.message else []
+        changes = [f"would be: {warning}" for warning in verdict.warnings]
+        warnings = tuple(map(explain.clipped, denial + changes))
+    return Verdict(warnings=warnings, grants=verdict.grants, audit_annotations=annotations)
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    """The pod's name as a person finds it again: generated names have no end yet."""
+    metadata = mapping(pod, "metadata")
+    name, stem = metadata.get("name"), metadata.get("generateName")
+    if isinstance(name, str) and name:
+        return name
+    return f"{stem}*" if isinstance(stem, str) and stem else "(unnamed)"

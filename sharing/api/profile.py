@@ -12,15 +12,15 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from sharing.api.model import ApiModel, StatusModel, parse_model
 from sharing.api.node import Condition
+from sharing.api.texts import MemoryQuantity, MigText, PartText, PoolText
 from sharing.errors import InputError, shown
 from sharing.migprofile import MigProfile
 from sharing.mode import Isolation, Mode
 from sharing.quantity import mib_of
-from sharing.shareclass import check_pool
 from sharing.size import OneOf, parse_size
 
 FALLBACK_SIZE: Final = OneOf(4)
@@ -48,42 +48,6 @@ class Enforcement(StrEnum):
     ENFORCE = "enforce"
     WARN = "warn"
     AUDIT = "audit"
-
-
-def _part(text: str) -> str:
-    if isinstance(parse_size(text), MigProfile):
-        raise InputError(
-            "size",
-            f"{shown(text)} is a MIG profile",
-            expected="1ofN; MIG profiles go into migProfile and migProfiles",
-            example="1of4",
-        )
-    return text
-
-
-def _mig(text: str) -> str:
-    if MigProfile.parse(text).is_split:
-        raise InputError(
-            "MIG profile",
-            f"{shown(text)} splits its instance",
-            expected="a MIG profile whose compute instance takes the whole GPU instance",
-            example="3g.40gb",
-        )
-    return text
-
-
-def _memory(value: object) -> object:
-    mib_of(value)
-    return value
-
-
-PartText = Annotated[str, AfterValidator(_part)]
-"""``1ofN`` of a GPU."""
-MigText = Annotated[str, AfterValidator(_mig)]
-"""A MIG profile that has a resource name."""
-MemoryQuantity = Annotated[str | int, BeforeValidator(_memory)]
-"""A positive Kubernetes quantity of bytes."""
-PoolText = Annotated[str, AfterValidator(check_pool)]
 
 
 class Toleration(ApiModel):
@@ -260,9 +224,9 @@ class SharingProfileStatus(StatusModel):
     conditions: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SharingProfile:
-    """A profile with what a decision needs from it, derived once."""
+    """A profile with what a decision needs from it, derived once. Compared by identity."""
 
     name: str
     spec: SharingProfileSpec
@@ -279,8 +243,6 @@ class SharingProfile:
     default_memory_mib: int | None = field(init=False)
     most_memory_mib: int | None = field(init=False)
     multi_gpu: MultiGpu = field(init=False)
-    keeps_whole_gpus: bool = field(init=False)
-    """Whether a plain ``nvidia.com/gpu: 1`` stays a whole GPU."""
     node_selector: tuple[tuple[str, str], ...] = field(init=False)
     """Sorted by key."""
     tolerations: tuple[Mapping[str, Any], ...] = field(init=False)
@@ -301,7 +263,6 @@ class SharingProfile:
             "default_memory_mib": _mib(spec.memory.default),
             "most_memory_mib": _mib(spec.memory.max),
             "multi_gpu": spec.multi_gpu or (MultiGpu.EXCLUSIVE if keeps else MultiGpu.DENY),
-            "keeps_whole_gpus": keeps,
             "node_selector": tuple(sorted(spec.node_selector.items())),
             "tolerations": tuple(
                 t.model_dump(by_alias=True, exclude_none=True) for t in spec.tolerations

@@ -1,0 +1,257 @@
+"""Words: what a tenant reads when a request is refused, changed or passed on with a caveat.
+
+Refusals name container, field, value, what is accepted, what to do and one spelling that works.
+Warnings are one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sharing.api.profile import SharingProfile
+from sharing.mode import Mode
+from sharing.quantity import format_mib
+from sharing.shareclass import ShareClass
+from webhook.ask import Ask, Form
+from webhook.errors import PolicyError
+from webhook.grant import Grant
+from webhook.keys import EXAMPLES, Written
+from webhook.offers import Offers
+
+LONGEST_WARNING: Final = 119
+"""The API server may cut longer ones. Source: Kubernetes API, AdmissionResponse.warnings."""
+_MOST_LISTED: Final = 6
+
+
+def clipped(text: str) -> str:
+    """A text as a warning: one line, at most 119 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
+
+
+def granted(grant: Grant) -> str:
+    """Warning: what a request became."""
+    given = grant.share_class.resource_name
+    amount = given if grant.count == 1 else f"{given}: {grant.count}"
+    return clipped(f"{grant.container}: {grant.request} -> {amount} ({grant.reason})")
+
+
+def unchecked() -> str:
+    """Warning: no inventory was given."""
+    return clipped("no nodes are known, so it was not checked that one offers these shares")
+
+
+def waits(ask: Ask, share_class: ShareClass) -> str:
+    """Warning: the pod is let in though no node can serve it."""
+    return clipped(
+        f"{ask.container.name}: no ready node offers {share_class}; the pod waits until one does"
+    )
+
+
+def unused(written: Written) -> str:
+    """Warning: a key that changes nothing."""
+    return clipped(f"{written.key} changes nothing: no container that it could apply to asks so")
+
+
+def unread(key: str, namespace: str) -> str:
+    """Warning: one of our keys in a namespace that no policy governs."""
+    return clipped(f"{key} is not read: namespace {namespace} has no gpu.sharing/profile label")
+
+
+def removed(key: str) -> str:
+    """Warning: a reserved key was taken off."""
+    return clipped(f"{key} was removed: only gpu-sharing writes it")
+
+
+def cleared(container: str, names: Iterable[str]) -> str:
+    """Warning: variables were taken out of a container with a share."""
+    return clipped(f"{container}: {', '.join(names)} removed from env: the share decides it")
+
+
+def hidden(container: str) -> str:
+    """Warning: a container without a share wanted to see GPUs."""
+    return clipped(f"{container}: NVIDIA_VISIBLE_DEVICES set to void: the container has no share")
+
+
+def refused(
+    ask: Ask, wrong: str, *, expected: str = "", fix: str = "", example: str = ""
+) -> PolicyError:
+    """A refusal of one container's ask."""
+    return PolicyError(
+        f"{ask.container.label}: {ask.where}",
+        f"{ask.text}: {wrong}",
+        expected=expected,
+        fix=fix,
+        example=example,
+    )
+
+
+def whole_gpus_denied(ask: Ask, profile: SharingProfile) -> PolicyError:
+    """Under ``wholeGPU: deny``."""
+    return refused(
+        ask,
+        f"profile {profile.name} gives no whole GPUs (wholeGPU: deny)",
+        expected="a size",
+        fix="say how much of a GPU the container needs",
+        example=EXAMPLES["fraction"],
+    )
+
+
+def many_gpus_denied(ask: Ask, profile: SharingProfile) -> PolicyError:
+    """Under ``multiGPU: deny``, or with a mode that shares."""
+    how = f"in mode {ask.mode}" if ask.mode not in (None, Mode.EXCLUSIVE) else "(multiGPU: deny)"
+    return refused(
+        ask,
+        f"profile {profile.name} gives no more than one GPU to a container {how}",
+        expected="1",
+        fix="ask for one GPU, or for a namespace whose profile says multiGPU: exclusive",
+        example="nvidia.com/gpu: 1",
+    )
+
+
+def mode_denied(ask: Ask, mode: Mode, profile: SharingProfile) -> PolicyError:
+    """A mode that the profile does not let a pod choose."""
+    allowed = [m.value for m in Mode if m in profile.permitted_modes]
+    return refused(
+        ask,
+        f"profile {profile.name} does not allow mode {mode}",
+        expected=f"one of {', '.join(allowed)}",
+        fix="choose one of them or leave the mode out",
+        example=f'gpu.sharing/mode: "{profile.modes[0]}"',
+    )
+
+
+def isolation_denied(ask: Ask, mode: Mode, profile: SharingProfile) -> PolicyError:
+    """A mode that isolates less than the profile demands."""
+    return refused(
+        ask,
+        f"mode {mode} gives isolation '{mode.isolation}', and profile {profile.name} demands "
+        f"'{profile.spec.min_isolation}' (minIsolation)",
+        expected=f"one of {', '.join(profile.modes)}",
+        fix="choose one of them or leave the mode out",
+        example=f'gpu.sharing/mode: "{profile.modes[0]}"',
+    )
+
+
+def pool_denied(ask: Ask, share_class: ShareClass, profile: SharingProfile) -> PolicyError:
+    """A share of a pool that is not the profile's."""
+    own = profile.spec.pool
+    right = ShareClass(
+        mode=share_class.mode, size=share_class.size, pool=own, cut_from=share_class.cut_from
+    )
+    whose = f"pool {share_class.pool}" if share_class.pool else "no pool"
+    return refused(
+        ask,
+        f"the share belongs to {whose}, and profile {profile.name} "
+        + (f"uses pool {own}" if own else "uses none"),
+        expected=f"a share of {f'pool {own}' if own else 'no pool'}",
+        fix="name that one, or ask by nvidia.com/gpu",
+        example=f"{right}: 1",
+    )
+
+
+def size_denied(
+    ask: Ask, allowed: Iterable[object], field: str, profile: SharingProfile
+) -> PolicyError:
+    """A size or MIG profile that is not on the profile's list."""
+    texts = [str(size) for size in allowed]
+    example = EXAMPLES["mig-profile"].replace("1g.10gb", texts[0])
+    return refused(
+        ask,
+        f"profile {profile.name} does not give that size ({field})",
+        expected=f"one of {', '.join(texts)}",
+        fix="ask for one of them",
+        example=example if field == "migProfiles" else EXAMPLES["fraction"],
+    )
+
+
+def too_large(ask: Ask, profile: SharingProfile) -> PolicyError:
+    """More of a GPU than any size that the profile allows."""
+    sizes = [str(size) for size in profile.sizes or ()]
+    return refused(
+        ask,
+        f"it is more than any size that profile {profile.name} allows",
+        expected=f"at most {sizes[-1]} (allowedSizes {', '.join(sizes)})" if sizes else "less",
+        fix="ask for less",
+        example=EXAMPLES["fraction"],
+    )
+
+
+def too_much_memory(ask: Ask, most_mib: int, profile: SharingProfile) -> PolicyError:
+    """More memory than ``memory.max``."""
+    return refused(
+        ask,
+        f"it is more than profile {profile.name} allows (memory.max)",
+        expected=f"at most {format_mib(most_mib)}",
+        fix="ask for less",
+        example=f'gpu.sharing/memory: "{format_mib(most_mib)}"',
+    )
+
+
+def no_multiple(ask: Ask, listed: Iterable[ShareClass]) -> PolicyError:
+    """N shares in one container, where no share is N times as large."""
+    names = _names(listed)
+    return refused(
+        ask,
+        f"a container gets one share, and there is none {ask.count} times as large",
+        expected=f"one of {names}" if names else "one share",
+        fix="ask for one share that is large enough, or for whole GPUs",
+        example=EXAMPLES["fraction"],
+    )
+
+
+def unknown_nodes(ask: Ask, modes: Iterable[Mode]) -> PolicyError:
+    """What only an inventory could tell."""
+    example = EXAMPLES["mig-profile"] if Mode.MIG in modes else EXAMPLES["fraction"]
+    return refused(
+        ask,
+        "no nodes are known, so nobody can say which share is large enough",
+        expected="an inventory",
+        fix="give one (--nodes FILE), or ask in a form that needs none",
+        example=example,
+    )
+
+
+def unsatisfiable(
+    ask: Ask, modes: Iterable[Mode], profile: SharingProfile, offers: Offers
+) -> PolicyError:
+    """No ready node offers what is asked for."""
+    listed = list(modes)
+    names = _names(c.share_class for mode in listed for c in offers.of(mode, profile.spec.pool))
+    return refused(
+        ask,
+        f"no ready node offers {wanted(ask, profile)} in mode {' or '.join(listed)}",
+        expected=f"what is offered: {names}" if names else "a node that offers such shares",
+        fix="ask for what is offered, or have a GPULayout make such shares",
+        example=_offered_example(ask, offers, listed, profile),
+    )
+
+
+def wanted(ask: Ask, profile: SharingProfile) -> str:
+    """What would have served an ask, in words."""
+    if ask.named is not None:
+        return f"{ask.named}"
+    if ask.mig_profile is not None:
+        return f"MIG profile {ask.mig_profile}"
+    if ask.form is Form.WHOLE:
+        memory = profile.default_memory_mib
+        return f"the default, {format_mib(memory) if memory else profile.default_size},"
+    if ask.memory_mib is not None:
+        return f"a share with {format_mib(ask.memory_mib)}"
+    return f"a share of at least {ask.fraction}"
+
+
+def _offered_example(
+    ask: Ask, offers: Offers, modes: Iterable[Mode], profile: SharingProfile
+) -> str:
+    for mode in modes:
+        for candidate in reversed(offers.of(mode, profile.spec.pool)):
+            return f"{candidate.share_class}: 1"
+    return EXAMPLES["fraction"] if ask.form is not Form.FRACTION else ""
+
+
+def _names(classes: Iterable[ShareClass]) -> str:
+    names = [share_class.resource_name for share_class in classes]
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(names[:_MOST_LISTED]) + more

@@ -1,0 +1,190 @@
+"""Guard rails: what a pod may not have beside a share.
+
+A container that is privileged, or sees the host's processes or device folders, sees every GPU of
+its node; then shares mean nothing. The webhook is not the boundary (an image can hold anything),
+but what a pod says openly is refused here, with the container's name (HAMi#2138).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sharing.api.profile import SharingProfile
+from sharing.errors import shown
+from webhook.container import Container, mapping
+from webhook.errors import PolicyError
+from webhook.rewrite import DECIDED_BY_SHARE
+
+_CAPABILITIES: Final = frozenset(
+    {"ALL", "BPF", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"}
+)
+"""Each opens other containers' devices or the kernel. IPC_LOCK and the like are harmless."""
+_HOST_PATHS: Final = ("/dev", "/proc", "/run", "/var/run", "/var/lib/kubelet", "/etc/cdi")
+_HARMLESS_PATHS: Final = ("/dev/shm", "/dev/infiniband", "/dev/hugepages")  # noqa: S108  the host's
+_DEVICE_TYPES: Final = ("CharDevice", "BlockDevice")
+_DRIVER_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-container-devices")
+"""Mounts there choose GPUs.
+
+Source: NVIDIA Container Toolkit, accept-nvidia-visible-devices-as-volume-mounts.
+"""
+_CDI: Final = "cdi.k8s.io/"
+"""Annotations that inject devices. Source: Container Device Interface, annotations."""
+_DEBUG_VARIABLES: Final = DECIDED_BY_SHARE | {"NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"}
+
+
+def check_pod(
+    pod: Mapping[str, Any], containers: Iterable[Container], profile: SharingProfile
+) -> None:
+    """Refuse what would make shares of this pod's node meaningless.
+
+    Raises:
+        PolicyError: The pod has such a thing; it is named.
+    """
+    spec, listed = mapping(pod, "spec"), list(containers)
+    check_openings(pod, listed)
+    if spec.get("nodeName"):
+        raise PolicyError(
+            "spec.nodeName",
+            f"{shown(spec['nodeName'])} bypasses the scheduler, which counts shares",
+            fix="choose the node by nodeSelector or node affinity",
+            example="nodeSelector: {kubernetes.io/hostname: node-1}",
+        )
+    if profile.spec.privileged == "allow":
+        return
+    for container in listed:
+        _check_privileges(container.label, container.field, container.raw, profile)
+    _check_host(spec, profile)
+
+
+def check_openings(pod: Mapping[str, Any], containers: Iterable[Container]) -> None:
+    """Refuse what chooses GPUs past the device plugin.
+
+    Raises:
+        PolicyError: The pod has such a thing; it is named.
+    """
+    _check_annotations(mapping(mapping(pod, "metadata"), "annotations"))
+    for container in containers:
+        _check_mounts(container)
+
+
+def _check_annotations(annotations: Mapping[str, Any]) -> None:
+    for key in annotations:
+        if key.startswith(_CDI):
+            raise PolicyError(
+                f"metadata.annotations[{key}]",
+                "it injects devices past the device plugin",
+                fix="remove it; a share brings its own devices",
+                example="nvidia.com/gpu: 1",
+            )
+
+
+def _check_mounts(container: Container) -> None:
+    mounts = container.raw.get("volumeMounts")
+    for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
+        path = mount.get("mountPath") if isinstance(mount, dict) else None
+        if isinstance(path, str) and _below(path, _DRIVER_MOUNTS):
+            raise PolicyError(
+                f"{container.label}: {container.field}.volumeMounts[{index}].mountPath",
+                f"{shown(path)} chooses GPUs past the device plugin",
+                fix="remove the mount; a share brings its own devices",
+                example="nvidia.com/gpu: 1",
+            )
+
+
+def _check_privileges(
+    label: str, field: str, raw: Mapping[str, Any], profile: SharingProfile
+) -> None:
+    security = mapping(raw, "securityContext")
+    if security.get("privileged") is True:
+        raise _privileged(f"{label}: {field}.securityContext.privileged", "true", profile)
+    added = mapping(security, "capabilities").get("add")
+    for capability in added if isinstance(added, list) else ():
+        if isinstance(capability, str) and capability.removeprefix("CAP_") in _CAPABILITIES:
+            where = f"{label}: {field}.securityContext.capabilities.add"
+            raise _privileged(where, capability, profile)
+
+
+def _check_host(spec: Mapping[str, Any], profile: SharingProfile) -> None:
+    for field in ("hostPID", "hostIPC"):
+        if spec.get(field) is True:
+            raise _privileged(f"spec.{field}", "true", profile)
+    volumes = spec.get("volumes")
+    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
+        host = volume.get("hostPath") if isinstance(volume, dict) else None
+        path = host.get("path") if isinstance(host, dict) else None
+        if not isinstance(host, dict) or not isinstance(path, str):
+            continue
+        if _opens_devices(path) or host.get("type") in _DEVICE_TYPES:
+            raise _privileged(f"spec.volumes[{index}].hostPath.path", path, profile)
+
+
+def _opens_devices(path: str) -> bool:
+    """Whether a host path is one of the guarded folders, below one, or above one."""
+    clean = posixpath.normpath("/" + path.lstrip("/"))
+    if _below(clean, _HARMLESS_PATHS):
+        return False
+    return _below(clean, _HOST_PATHS) or any(
+        guarded.startswith(clean.rstrip("/") + "/") for guarded in _HOST_PATHS
+    )
+
+
+def _below(path: str, folders: Iterable[str]) -> bool:
+    clean = posixpath.normpath(path)
+    return any(clean == folder or clean.startswith(folder + "/") for folder in folders)
+
+
+def _privileged(where: str, value: str, profile: SharingProfile) -> PolicyError:
+    return PolicyError(
+        where,
+        f"{shown(value)} opens all GPUs of the node, beside a share of one "
+        f"(profile {profile.name}, privileged: deny)",
+        expected="a pod with a share to hold no more than its share",
+        fix="remove it, or run it in a pod without a GPU",
+        example="securityContext: {privileged: false}",
+    )
+
+
+def check_debug_containers(
+    pod: Mapping[str, Any], before: Mapping[str, Any], profile: SharingProfile
+) -> None:
+    """Refuse a new debug container that would see more GPUs than the pod's own share.
+
+    Only containers that this request adds count, so that an old one never blocks a new one.
+
+    Raises:
+        PolicyError: A new container has such a thing; it is named.
+    """
+    old = {name for name, _, _ in _ephemeral(before)}
+    for name, field, raw in _ephemeral(pod):
+        if name in old:
+            continue
+        label = f"debug container {name or field}"
+        listed = raw.get("env")
+        for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+            variable = entry.get("name") if isinstance(entry, dict) else None
+            if isinstance(variable, str) and variable in _DEBUG_VARIABLES:
+                raise _debug(f"{label}: {field}.env[{index}]", variable)
+        if raw.get("envFrom"):
+            raise _debug(f"{label}: {field}.envFrom", "envFrom")
+        if profile.spec.privileged == "deny":
+            _check_privileges(label, field, raw, profile)
+
+
+def _ephemeral(pod: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    listed = mapping(pod, "spec").get("ephemeralContainers")
+    return [
+        (str(raw.get("name", "")), f"spec.ephemeralContainers[{index}]", raw)
+        for index, raw in enumerate(listed if isinstance(listed, list) else ())
+        if isinstance(raw, dict)
+    ]
+
+
+def _debug(where: str, what: str) -> PolicyError:
+    return PolicyError(
+        where,
+        f"{what} can open GPUs that the pod has no share of",
+        fix="leave it out; a debug container shares the pod's namespaces as it is",
+        example="kubectl debug POD --image=busybox --target=CONTAINER",
+    )

@@ -1,0 +1,170 @@
+"""What nodes offer, in the order in which a decision tries it: smallest first.
+
+Worked out once for each inventory and node selector, then only looked up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from sharing.api.profile import SharingProfile
+from sharing.catalogue import load
+from sharing.inventory import Inventory, Offer
+from sharing.migprofile import MigProfile
+from sharing.mode import Mode
+from sharing.shareclass import ShareClass
+from sharing.size import MILLI_PER_GPU, OneOf
+
+_TOLERANCE: Final = 50
+"""Drivers differ by less than 1/50 in the memory that they report for one MIG profile."""
+_WHOLE: Final = Fraction(1)
+_POWERS: Final = tuple(OneOf(2**power) for power in range(5, -1, -1))
+"""1of32 to 1of1: the sizes of a profile that lists none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One share class that a container could get."""
+
+    share_class: ShareClass
+    part: Fraction
+    """The part of a GPU that it is; of its memory, for MIG."""
+    milli: int
+    """Worth in thousandths of a GPU; the most that any node says."""
+    memory_mib: int | None = None
+    """What a pod can be sent to by node affinity; None where no node is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Candidates by (mode, pool), smallest first."""
+
+    by_kind: dict[tuple[Mode, str | None], tuple[Candidate, ...]] = field(default_factory=dict)
+    by_class: dict[ShareClass, Candidate] = field(default_factory=dict)
+
+    def of(self, mode: Mode, pool: str | None) -> tuple[Candidate, ...]:
+        """Candidates of one mode and pool; shares cut from MIG instances only go by name."""
+        return self.by_kind.get((mode, pool), ())
+
+
+@lru_cache(maxsize=64)
+def offers_of(inventory: Inventory, node_selector: tuple[tuple[str, str], ...]) -> Offers:
+    """What ready nodes with these labels offer."""
+    by_kind: dict[tuple[Mode, str | None], list[Candidate]] = {}
+    by_class = {}
+    for share_class, offer in inventory.offers(node_selector).items():
+        candidate = _candidate(offer)
+        by_class[share_class] = candidate
+        if share_class.cut_from is None:
+            by_kind.setdefault((share_class.mode, share_class.pool), []).append(candidate)
+    return Offers(
+        {kind: tuple(sorted(listed, key=_order)) for kind, listed in by_kind.items()}, by_class
+    )
+
+
+def _candidate(offer: Offer) -> Candidate:
+    share_class = offer.share_class
+    return Candidate(
+        share_class=share_class,
+        part=_part(share_class, offer.memory_mib, offer.milli),
+        milli=offer.milli or _milli(share_class),
+        memory_mib=offer.largest_memory_mib,
+    )
+
+
+def _order(candidate: Candidate) -> tuple[object, ...]:
+    return (
+        candidate.part,
+        candidate.milli,
+        candidate.memory_mib or 0,
+        candidate.share_class.sort_key,
+    )
+
+
+def _part(share_class: ShareClass, memory_mib: int, milli: int) -> Fraction:
+    if isinstance(share_class.size, OneOf):
+        return share_class.size.fraction
+    if isinstance(share_class.size, MigProfile):
+        return mig_part(share_class.size, memory_mib) or Fraction(milli, MILLI_PER_GPU)
+    return _WHOLE
+
+
+@lru_cache(maxsize=1024)
+def mig_part(profile: MigProfile, memory_mib: int | None) -> Fraction | None:
+    """The part of a GPU's memory slices that a MIG profile takes; None on unknown boards.
+
+    By slices, not by MiB: half of an H100 (3g.40gb) has 40448 of 81559 MiB, since the driver keeps
+    some for itself. Where boards differ, the smallest part counts.
+
+    Args:
+        profile: The MIG profile.
+        memory_mib: Its memory, which tells boards apart; None for all boards.
+    """
+    parts = [
+        Fraction(offered.length, board.mig_slots)
+        for board in load().boards
+        for offered in board.mig
+        if offered.profile == profile
+        and (
+            memory_mib is None
+            or abs(offered.memory_mib - memory_mib) * _TOLERANCE <= offered.memory_mib
+        )
+    ]
+    return min(parts, default=None)
+
+
+def possible(profile: SharingProfile, mode: Mode) -> tuple[Candidate, ...]:
+    """What a profile allows of one mode, whatever nodes offer; smallest first.
+
+    Under MIG that are the MIG profiles that it names: which others exist, only nodes can say.
+    """
+    pool = profile.spec.pool
+    if mode is Mode.EXCLUSIVE:
+        return (_assumed(ShareClass(mode=mode, pool=pool), _WHOLE),)
+    if mode is Mode.MIG:
+        named = {*(profile.mig_profiles or ()), *filter(None, [profile.default_mig_profile])}
+        found = [
+            _assumed(ShareClass(mode=mode, size=size, pool=pool), mig_part(size, None) or _WHOLE)
+            for size in named
+        ]
+        return tuple(sorted(found, key=_order))
+    sizes = _POWERS if profile.sizes is None else profile.sizes
+    return tuple(
+        _assumed(ShareClass(mode=mode, size=size, pool=pool), size.fraction) for size in sizes
+    )
+
+
+def _assumed(share_class: ShareClass, part: Fraction) -> Candidate:
+    return Candidate(share_class=share_class, part=part, milli=_milli(share_class))
+
+
+def assumed(share_class: ShareClass) -> Candidate:
+    """A share class that no known node offers."""
+    size = share_class.size
+    part = (mig_part(size, None) or _WHOLE) if isinstance(size, MigProfile) else None
+    if isinstance(size, OneOf):
+        part = size.fraction
+    return _assumed(share_class, part or _WHOLE)
+
+
+@lru_cache(maxsize=1024)
+def _milli(share_class: ShareClass) -> int:
+    """Worth of a class that no node reports: by parts, or the most that any board gives it."""
+    size = share_class.size
+    if isinstance(size, OneOf):
+        return -(-MILLI_PER_GPU // size.parts)
+    if not isinstance(size, MigProfile):
+        return MILLI_PER_GPU
+    worths = [
+        max(
+            -(-MILLI_PER_GPU * offered.memory_mib // board.memory_mib),
+            -(-MILLI_PER_GPU * size.gpu_slices // board.mig_compute_slices),
+        )
+        for board in load().boards
+        for offered in board.mig
+        if offered.profile == size
+    ]
+    return min(MILLI_PER_GPU, max(worths, default=MILLI_PER_GPU))

@@ -1,0 +1,193 @@
+"""Requests: what each container of a pod asks for, whatever form it is written in.
+
+A pod-level size key goes to the containers that ask for a GPU and say no size themselves. If none
+asks, it goes to the only app container; with several there is no telling which one is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sharing.errors import shown
+from sharing.names import GRANTS_ANNOTATION, MODE
+from webhook.ask import Ask, Wording, ask_of, own_size
+from webhook.container import Container, containers_of, mapping
+from webhook.errors import RequestError
+from webhook.grant import Recorded, read_record
+from webhook.keys import NO_KEYS, SIZE_KEYS, PodKeys, Written, read_keys
+from webhook.resources import (
+    NO_RESOURCES,
+    GpuResources,
+    gpu_keys,
+    is_gpu_key,
+    read_resource,
+    read_resources,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """What a pod asks for."""
+
+    containers: tuple[Container, ...]
+    asks: tuple[Ask, ...] = ()
+    keys: PodKeys = NO_KEYS
+    unused: tuple[Written, ...] = ()
+    """Keys that change nothing, since nobody asks for a GPU or everybody says it themselves."""
+
+
+def read_request(pod: dict[str, Any]) -> PodRequest:
+    """What a pod asks for.
+
+    Raises:
+        RequestError: It asks in a way that means nothing; container and field are named.
+    """
+    containers = containers_of(pod)
+    annotations = mapping(mapping(pod, "metadata"), "annotations")
+    keys = read_keys(annotations, {c.name for c in containers}) if annotations else NO_KEYS
+    found = [(container, _resources(container)) for container in containers]
+    if keys is NO_KEYS and not any(resources.named for _, resources in found):
+        return PodRequest(containers=tuple(containers))
+    record = read_record(annotations.get(GRANTS_ANNOTATION)) if keys.status else {}
+    wanted = [
+        (container, *_original(resources, record.get(container.name)))
+        for container, resources in found
+    ]
+    shared = _shared_to(keys, [(c, bool(r.named) or was) for c, r, was in wanted])
+    asks = []
+    for (container, resources, was), (_, present) in zip(wanted, found, strict=True):
+        wording = Wording(
+            container,
+            resources,
+            keys.by_container.get(container.name, {}),
+            keys.pod.get(MODE),
+            own_size(keys.pod) if container.path in shared else None,
+        )
+        ask = ask_of(wording)
+        if ask is None and was:
+            # A record that claims that nothing was asked explains nothing.
+            ask = ask_of(wording._replace(resources=present))
+        if ask is not None:
+            asks.append(ask)
+    _check_names(asks, containers)
+    return PodRequest(
+        containers=tuple(containers), asks=tuple(asks), keys=keys, unused=_unused(keys, asks)
+    )
+
+
+def _resources(container: Container) -> GpuResources:
+    # Most containers name no GPU; they must cost next to nothing.
+    if "resources" not in container.raw or not gpu_keys(container.raw):
+        return NO_RESOURCES
+    try:
+        return read_resources(container)
+    except RequestError as error:
+        raise _in(container, error) from error
+
+
+def _in(container: Container, error: RequestError) -> RequestError:
+    return RequestError(
+        f"{container.label}: {error.subject}",
+        error.wrong,
+        expected=error.expected,
+        fix=error.fix,
+        example=error.example,
+    )
+
+
+def _original(resources: GpuResources, claim: Recorded | None) -> tuple[GpuResources, bool]:
+    """What the container named before an earlier pass of ours, and whether there was one.
+
+    The record only counts where the container holds exactly what it says we gave. It cannot make
+    a share larger: what it claims was asked is decided like any other request.
+    """
+    if claim is None or not _matches(resources, claim):
+        return resources, False
+    named = {}
+    for name, text in claim.resources.items():
+        try:
+            found = read_resource(name, text, name) if is_gpu_key(name) else None
+        except RequestError:
+            return resources, False
+        if found is None:
+            return resources, False
+        named[name] = found
+    return GpuResources(named=named), True
+
+
+def _matches(resources: GpuResources, claim: Recorded) -> bool:
+    given = resources.named.get(claim.resource)
+    others = {name: r.text for name, r in resources.named.items() if name != claim.resource}
+    beside = {name: text for name, text in claim.resources.items() if name != claim.resource}
+    return given is not None and given.amount == claim.count and others in ({}, beside)
+
+
+def _shared_to(keys: PodKeys, askers: Iterable[tuple[Container, bool]]) -> frozenset[str]:
+    """Paths of the containers that a pod-level size key goes to."""
+    size = own_size(keys.pod)
+    if size is None:
+        return frozenset()
+    listed = list(askers)
+    asking = [
+        container
+        for container, asks in listed
+        if asks or own_size(keys.by_container.get(container.name, {})) is not None
+    ]
+    if not asking:
+        asking = [container for container, _ in listed if not container.is_init]
+        if len(asking) > 1:
+            raise _ambiguous(size, asking)
+    return frozenset(container.path for container in asking)
+
+
+def _ambiguous(key: Written, containers: list[Container]) -> RequestError:
+    names = ", ".join(container.name or container.field for container in containers)
+    first = min((container.name for container in containers if container.name), default="main")
+    return RequestError(
+        key.where,
+        f"the pod has several containers ({names}), and none asks for a GPU",
+        expected="one container that asks, by nvidia.com/gpu: 1 or by a key of its own",
+        fix="say which container is meant",
+        example=f'{first}.{key.key}: "{key.text}"',
+    )
+
+
+def _check_names(asks: Iterable[Ask], containers: Iterable[Container]) -> None:
+    """Grants go by container name, so an asker's name must tell it from all others."""
+    names = [container.name for container in containers]
+    for ask in asks:
+        name = ask.container.name
+        if not name:
+            raise RequestError(
+                f"{ask.container.field}.name",
+                "a container that asks for a GPU has no name",
+                expected="a name",
+                fix="give it one",
+                example="name: main",
+            )
+        if names.count(name) > 1:
+            raise RequestError(
+                f"{ask.container.field}.name",
+                f"{shown(name)} names two containers, and one of them asks for a GPU",
+                expected="names that differ, init containers included",
+                fix="rename one of them",
+                example="name: main",
+            )
+
+
+def _unused(keys: PodKeys, asks: Iterable[Ask]) -> tuple[Written, ...]:
+    """Keys that change nothing, since nobody asks or everybody says it themselves."""
+    listed = list(asks)
+    used = {ask.where for ask in listed}
+    askers = {ask.container.name for ask in listed}
+    unused = [
+        written
+        for key, written in keys.pod.items()
+        if (written.where not in used if key in SIZE_KEYS else not listed)
+    ]
+    for name, asked in keys.by_container.items():
+        if name not in askers:
+            unused += asked.values()
+    return tuple(unused)

@@ -1,0 +1,157 @@
+"""The patch's part inside containers: resources, and what a container may see of the GPUs.
+
+Other resources, unknown fields and the order of everything are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sharing.errors import InputError
+from sharing.names import MILLI_GPU
+from webhook.container import Container, mapping
+from webhook.patch import PatchOperation, add, remove, remove_members, replace, set_members
+from webhook.resources import amount_of, gpu_keys, is_gpu_key
+
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+_VOID: Final = {"name": VISIBLE_DEVICES, "value": "void"}
+"""``void`` mounts nothing of the driver. Source: NVIDIA Container Toolkit documentation."""
+_HARMLESS: Final = ("void", "none")
+DECIDED_BY_SHARE: Final = frozenset(
+    {
+        VISIBLE_DEVICES,
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_LOG_DIRECTORY",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        "NVIDIA_MIG_CONFIG_DEVICES",
+        "NVIDIA_MIG_MONITOR_DEVICES",
+    }
+)
+"""What binds a container to its share; the kubelet sets it, and a pod's own value would win over
+a device plugin's. Source: kubelet, container environment after device plugin environment."""
+
+
+def give_share(container: Container, members: Mapping[str, str]) -> Iterable[PatchOperation]:
+    """Make a container's GPU resources exactly these.
+
+    Args:
+        container: The container.
+        members: Amounts by resource name, as texts.
+    """
+    resources = container.raw.get("resources")
+    path = f"{container.path}/resources"
+    if not isinstance(resources, dict):
+        yield add(path, {"limits": dict(members)})
+        return
+    yield from _amend(f"{path}/limits", resources.get("limits"), members)
+    requests = resources.get("requests")
+    if isinstance(requests, dict) and any(map(is_gpu_key, requests)):
+        # The API server defaults missing requests from limits, but keeps the ones that are there.
+        yield from _amend(f"{path}/requests", requests, members)
+
+
+def _amend(path: str, current: object, members: Mapping[str, str]) -> Iterable[PatchOperation]:
+    if isinstance(current, dict):
+        old = [key for key in current if is_gpu_key(key) and key not in members]
+        yield from remove_members(path, current, old)
+        members = {key: text for key, text in members.items() if not _same(current.get(key), text)}
+    yield from set_members(path, current, members)
+
+
+def _same(value: object, text: str) -> bool:
+    """Whether a member says the amount already: 1, "1" and "1000m" do not differ."""
+    if value is None:
+        return False
+    try:
+        return amount_of(value) == amount_of(text)
+    except InputError:
+        return False
+
+
+def drop_accounting(container: Container) -> Iterable[PatchOperation]:
+    """Take off the accounting resource, which only we write."""
+    resources = mapping(container.raw, "resources")
+    for part in ("limits", "requests"):
+        yield from remove_members(
+            f"{container.path}/resources/{part}", mapping(resources, part), [MILLI_GPU]
+        )
+
+
+def counts_itself(container: Container) -> bool:
+    """Whether a container names the accounting resource."""
+    return "resources" in container.raw and MILLI_GPU in gpu_keys(container.raw)
+
+
+def clear_environment(container: Container) -> tuple[list[PatchOperation], list[str]]:
+    """Take out what the share decides; the operations, and the names that were taken out."""
+    listed = container.raw.get("env")
+    if not isinstance(listed, list):
+        return [], []
+    found = [
+        (index, entry["name"])
+        for index, entry in enumerate(listed)
+        if isinstance(entry, dict) and _name(entry) in DECIDED_BY_SHARE
+    ]
+    operations = [remove(f"{container.path}/env/{index}") for index, _ in reversed(found)]
+    return operations, sorted({name for _, name in found})
+
+
+def hide_gpus(container: Container, *, always: bool) -> list[PatchOperation]:
+    """Let a container without a share see no GPU.
+
+    An explicit value beats the image's and envFrom's. The first entry is replaced in place, with
+    whatever source it had; further entries of the name go (nvidia-container-toolkit#1165).
+
+    Args:
+        container: The container.
+        always: Whether to write the variable where the container does not set it.
+    """
+    listed = container.raw.get("env")
+    path = f"{container.path}/env"
+    if not isinstance(listed, list):
+        return [add(path, [dict(_VOID)])] if always else []
+    found = [
+        index
+        for index, entry in enumerate(listed)
+        if isinstance(entry, dict) and _name(entry) == VISIBLE_DEVICES
+    ]
+    if not found:
+        return [add(f"{path}/-", dict(_VOID))] if always else []
+    operations = [remove(f"{path}/{index}") for index in reversed(found[1:])]
+    if not _harmless(listed[found[0]]):
+        operations.append(replace(f"{path}/{found[0]}", dict(_VOID)))
+    return operations
+
+
+def _harmless(entry: dict[str, Any]) -> bool:
+    value = entry.get("value", "")
+    hidden = isinstance(value, str) and value in _HARMLESS
+    return hidden and not entry.get("valueFrom")
+
+
+def _name(entry: dict[str, Any]) -> str:
+    name = entry.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def annotate(
+    holder: Mapping[str, Any], members: Mapping[str, str], removed: Iterable[str] = ()
+) -> Iterable[PatchOperation]:
+    """Set and remove annotations of an object, one by one.
+
+    Args:
+        holder: The pod, pod template or workload.
+        members: What to set.
+        removed: Keys to take off, where they are.
+    """
+    metadata = holder.get("metadata")
+    if not isinstance(metadata, dict):
+        if members:
+            yield add("/metadata", {"annotations": dict(members)})
+        return
+    current = metadata.get("annotations")
+    if isinstance(current, dict):
+        yield from remove_members("/metadata/annotations", current, removed)
+    yield from set_members("/metadata/annotations", current, members)

@@ -1,0 +1,257 @@
+"""Workloads: objects that hold pod templates.
+
+The API server refuses a fractional ``nvidia.com/gpu: 250m`` in a template, since it validates
+templates without our changes to the pods made from them. So the quantity becomes the annotation
+form there: ``nvidia.com/gpu: 1`` and ``<container>.gpu.sharing/fraction: "0.25"``. What we wrote
+is recorded on the workload, so that a file applied again, or changed, is understood as its
+author's word over ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import orjson
+
+from sharing.errors import InputError
+from sharing.names import FRACTION, GPU, PREFIX
+from webhook.container import Container, containers_of, mapping
+from webhook.patch import PatchOperation, remove_members, replace, set_members
+from webhook.resources import amount_of
+
+FRACTIONS_ANNOTATION: Final = "status.gpu.sharing/fractions"
+"""On a workload: the fractions that we wrote into its templates, as JSON."""
+
+TemplatePath = tuple[str, ...]
+"""Keys that lead to a template; ``*`` stands for each member of a list or map."""
+
+_PLAIN: Final[TemplatePath] = ("spec", "template")
+TEMPLATE_PATHS: Final[Mapping[str, tuple[TemplatePath, ...]]] = {
+    "Deployment": (_PLAIN,),
+    "StatefulSet": (_PLAIN,),
+    "DaemonSet": (_PLAIN,),
+    "ReplicaSet": (_PLAIN,),
+    "ReplicationController": (_PLAIN,),
+    "Job": (_PLAIN,),
+    "CronJob": (("spec", "jobTemplate", "spec", "template"),),
+    "PodTemplate": (("template",),),
+    "JobSet": (("spec", "replicatedJobs", "*", "template", "spec", "template"),),
+    "LeaderWorkerSet": (
+        ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+        ("spec", "leaderWorkerTemplate", "workerTemplate"),
+    ),
+    "PyTorchJob": (("spec", "pytorchReplicaSpecs", "*", "template"),),
+    "TFJob": (("spec", "tfReplicaSpecs", "*", "template"),),
+    "MPIJob": (("spec", "mpiReplicaSpecs", "*", "template"),),
+    "XGBoostJob": (("spec", "xgbReplicaSpecs", "*", "template"),),
+    "RayCluster": (
+        ("spec", "headGroupSpec", "template"),
+        ("spec", "workerGroupSpecs", "*", "template"),
+    ),
+    "RayJob": (
+        ("spec", "rayClusterSpec", "headGroupSpec", "template"),
+        ("spec", "rayClusterSpec", "workerGroupSpecs", "*", "template"),
+    ),
+    "RayService": (
+        ("spec", "rayClusterConfig", "headGroupSpec", "template"),
+        ("spec", "rayClusterConfig", "workerGroupSpecs", "*", "template"),
+    ),
+}
+"""Where each kind keeps its templates."""
+
+_DIGITS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """One pod template and where it stands."""
+
+    path: str
+    """JSON pointer inside the workload."""
+    raw: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """A workload as it will be stored."""
+
+    templates: tuple[dict[str, Any], ...]
+    """Its pod templates, fractions made legal; not the review's own objects where changed."""
+    operations: tuple[PatchOperation, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def templates_of(workload: Mapping[str, Any]) -> list[Template]:
+    """The pod templates of a workload; none for a kind that holds none."""
+    kind = workload.get("kind")
+    found: list[Template] = []
+    for path in TEMPLATE_PATHS.get(kind, ()) if isinstance(kind, str) else ():
+        found += _walk(workload, path, "")
+    return found
+
+
+def _walk(value: Any, path: TemplatePath, pointer: str) -> Iterable[Template]:
+    if not path:
+        if isinstance(value, dict):
+            yield Template(path=pointer, raw=value)
+        return
+    key, rest = path[0], path[1:]
+    if key == "*" and isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from _walk(member, rest, f"{pointer}/{index}")
+    elif key == "*" and isinstance(value, dict):
+        for name in sorted(value):
+            yield from _walk(value[name], rest, f"{pointer}/{_escaped(name)}")
+    elif isinstance(value, dict) and key in value:
+        yield from _walk(value[key], rest, f"{pointer}/{key}")
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def preview(workload: dict[str, Any], templates: Sequence[Template], *, rewrites: bool) -> Preview:
+    """What the templates will be once their fractions are made legal.
+
+    Args:
+        workload: The whole object.
+        templates: Its templates.
+        rewrites: Whether we may change anything.
+    """
+    raws = tuple(template.raw for template in templates)
+    if not rewrites:
+        return Preview(templates=raws)
+    annotations = mapping(mapping(workload, "metadata"), "annotations")
+    known = _read(annotations.get(FRACTIONS_ANNOTATION))
+    written: dict[str, dict[str, str]] = {}
+    operations: list[PatchOperation] = []
+    changed = []
+    for template in templates:
+        after, fractions, done = _normalise(template, known.get(template.path, {}))
+        changed.append(after)
+        operations += done
+        if fractions:
+            written[template.path] = fractions
+    operations += _record(workload, annotations, written)
+    return Preview(templates=tuple(changed), operations=tuple(operations))
+
+
+def _record(
+    workload: Mapping[str, Any], annotations: Mapping[str, Any], written: Mapping[str, Any]
+) -> Iterable[PatchOperation]:
+    metadata = workload.get("metadata")
+    if not isinstance(metadata, dict):
+        return
+    if written:
+        text = orjson.dumps(written, option=orjson.OPT_SORT_KEYS).decode()
+        current = metadata.get("annotations")
+        yield from set_members("/metadata/annotations", current, {FRACTIONS_ANNOTATION: text})
+    else:
+        yield from remove_members("/metadata/annotations", annotations, [FRACTIONS_ANNOTATION])
+
+
+def _normalise(
+    template: Template, known: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str], list[PatchOperation]]:
+    """One template with legal amounts, the fractions that stand in it by us, and the patch."""
+    raw = template.raw
+    annotations = dict(mapping(mapping(raw, "metadata"), "annotations"))
+    before = dict(annotations)
+    fractions: dict[str, str] = {}
+    operations: list[PatchOperation] = []
+    spec = dict(mapping(raw, "spec"))
+    for container in containers_of(raw):
+        key = f"{container.name}.{PREFIX}/{FRACTION}"
+        ours = known.get(container.name) if known else None
+        is_ours = ours is not None and annotations.get(key) == ours
+        part = _part(container)
+        if part is not None and container.name and (is_ours or key not in annotations):
+            annotations[key] = fractions[container.name] = _decimal(part)
+            operations += _whole(template.path, container)
+            _put(spec, container)
+        elif is_ours and _names_gpu(container):
+            fractions[container.name] = annotations[key]
+        elif is_ours:
+            # The author took the GPU out of the file; what we wrote for it goes too.
+            del annotations[key]
+    if annotations == before and not operations:
+        return raw, fractions, []
+    metadata = {**mapping(raw, "metadata"), "annotations": annotations}
+    operations += _annotations(template, before, annotations)
+    return {**raw, "metadata": metadata, "spec": spec}, fractions, operations
+
+
+def _annotations(
+    template: Template, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterable[PatchOperation]:
+    path = f"{template.path}/metadata"
+    metadata = template.raw.get("metadata")
+    new = {key: after[key] for key in after if after[key] != before.get(key)}
+    if not isinstance(metadata, dict):
+        if new:
+            yield from set_members(path, None, {"annotations": new})
+        return
+    gone = [key for key in before if key not in after]
+    yield from remove_members(f"{path}/annotations", before, gone)
+    yield from set_members(f"{path}/annotations", metadata.get("annotations"), new)
+
+
+def _amounts(container: Container) -> Iterable[tuple[str, Any]]:
+    resources = mapping(container.raw, "resources")
+    for part in ("limits", "requests"):
+        amounts = mapping(resources, part)
+        if GPU in amounts:
+            yield part, amounts[GPU]
+
+
+def _names_gpu(container: Container) -> bool:
+    return any(True for _ in _amounts(container))
+
+
+def _part(container: Container) -> Fraction | None:
+    """The part of a GPU that a container asks for by quantity; None if it asks in no such way."""
+    values = [value for _, value in _amounts(container)]
+    try:
+        parts = {amount_of(value) for value in values}
+    except InputError:
+        return None
+    # Different amounts in limits and requests are an error, which the preview tells.
+    return parts.pop() if len(parts) == 1 and 0 < min(parts) < 1 else None
+
+
+def _whole(path: str, container: Container) -> Iterable[PatchOperation]:
+    for part, _ in _amounts(container):
+        yield replace(f"{path}{container.path}/resources/{part}/{GPU.replace('/', '~1')}", "1")
+
+
+def _put(spec: dict[str, Any], container: Container) -> None:
+    """Put a copy of the container with a whole amount into a copied spec."""
+    _, _, holder, index = container.path.split("/")
+    resources = dict(mapping(container.raw, "resources"))
+    for part, _ in _amounts(container):
+        resources[part] = {**resources[part], GPU: "1"}
+    listed = list(spec[holder])
+    listed[int(index)] = {**container.raw, "resources": resources}
+    spec[holder] = listed
+
+
+def _decimal(part: Fraction) -> str:
+    """A fraction in decimals, rounded up at the ninth."""
+    billionths = -(-part.numerator * _DIGITS // part.denominator)
+    return f"0.{billionths:09d}".rstrip("0") if billionths < _DIGITS else "1"
+
+
+def _read(text: object) -> dict[str, dict[str, str]]:
+    """The record, or as much of it as can be read."""
+    if not isinstance(text, str):
+        return {}
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(value, dict):
+        return {}
+    return {path: entry for path, entry in value.items() if isinstance(entry, dict)}
