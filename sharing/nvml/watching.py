@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from sharing.nvml.binding import Binding
 from sharing.nvml.codes import WHOLE_DEVICE, Code, EventType
-from sharing.nvml.errors import NvmlError
+from sharing.nvml.errors import DriverUnavailableError, NvmlError
 from sharing.nvml.observed import DriverEvent, EventKind
 
 _KINDS: Final = {
@@ -74,7 +74,10 @@ class EventWatch:
         with self._guard:
             if self._set is not None:
                 taken, self._set = self._set, None
-                self._binding.attempt("EventSetFree", taken, default=None)
+                try:
+                    self._binding.call("EventSetFree", taken)
+                except DriverUnavailableError:
+                    return  # it went with the driver
 
     def __enter__(self) -> Self:
         return self

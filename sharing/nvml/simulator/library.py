@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sharing.nvml.simulator.calls import devices, events, instances, migdevices, system, topology
-from sharing.nvml.simulator.calls import usage as _usage
+from sharing.nvml.simulator.calls import (
+    computes,
+    devices,
+    events,
+    instances,
+    migdevices,
+    system,
+    topology,
+    usage,
+)
 from sharing.nvml.simulator.session import Session
 from sharing.nvml.simulator.store import Store
 from sharing.nvml.simulator.symbols import EXPORTS, SINCE, ErrorStringSymbol, Symbol
 
-CALLS = (system, devices, instances, migdevices, _usage, events, topology)
+CALLS = (system, devices, instances, computes, migdevices, usage, events, topology)
 """Modules whose functions are the library's; importing them registers them."""
 
 
