@@ -10,7 +10,7 @@ from typing import Final
 
 from sharing.errors import shown
 from sharing.mps import protocol
-from sharing.mps.errors import MpsError
+from sharing.mps.errors import MpsError, MpsMisreportError
 from sharing.mps.limits import MpsLimits
 from sharing.mps.program import DaemonFolders, MpsProgram
 
@@ -75,7 +75,7 @@ class MpsControl:
         Raises:
             MpsError: The daemon does not answer or does not agree.
         """
-        with suppress(MpsError):  # what it does not report yet, it is told
+        with suppress(MpsMisreportError):  # what it does not report yet, it is told
             await self.verify(limits)
             return
         for pid in await self.servers():

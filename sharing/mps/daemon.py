@@ -20,7 +20,7 @@ from sharing.errors import GpuSharingError
 from sharing.mps import process, protocol
 from sharing.mps.compute import ComputeModeRecord
 from sharing.mps.control import MpsControl
-from sharing.mps.errors import MpsError
+from sharing.mps.errors import MpsError, MpsMisreportError
 from sharing.mps.limits import MpsLimits
 from sharing.mps.process import DaemonProcess
 from sharing.mps.program import DaemonFolders, MpsProgram
@@ -280,7 +280,7 @@ class DaemonSupervisor:
             return
         try:
             protocol.check_threads(await self.control.ask(protocol.GET_THREADS), self.wanted.limits)
-        except MpsError as error:
+        except MpsMisreportError as error:
             _log.warning(
                 "MPS daemon was told its limits again",
                 device=self.wanted.device_uuid,

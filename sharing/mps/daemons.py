@@ -7,10 +7,13 @@ of such a GPU is offered once its daemon is ready, and not before (limits are re
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
+from sharing.errors import shown
 from sharing.mps import process
 from sharing.mps.compute import ComputeModeRecord, ComputeModes
 from sharing.mps.daemon import (
@@ -33,6 +36,8 @@ __all__ = [
     "MpsPatience",
     "WantedDaemon",
 ]
+
+_UUID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]*", re.ASCII)
 
 OnChange = Callable[[DaemonState], None]
 """Told of each change of phase; must return at once."""
@@ -198,7 +203,6 @@ class MpsDaemons:
 
 def _folder_name(device_uuid: str) -> str:
     """A UUID as the name of a folder; old MIG UUIDs hold slashes."""
-    name = device_uuid.replace("/", "_")
-    if not name or name.startswith("."):
-        raise MpsError("MPS daemon", f"{device_uuid!r} is no UUID", expected="GPU-… or MIG-…")
-    return name
+    if not _UUID.fullmatch(device_uuid):
+        raise MpsError("MPS daemon", f"{shown(device_uuid)} is no UUID", expected="GPU-… or MIG-…")
+    return device_uuid.replace("/", "_")

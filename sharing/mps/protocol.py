@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from sharing.errors import shown
-from sharing.mps.errors import MpsError
+from sharing.mps.errors import MpsError, MpsMisreportError
 from sharing.mps.limits import MpsLimits
 
 ORDINAL: Final = 0
@@ -57,7 +57,7 @@ def check_threads(answer: str, limits: MpsLimits) -> None:
     """Raise unless the daemon reports the percentage that it was given.
 
     Raises:
-        MpsError: It reports another one, or none.
+        MpsMisreportError: It reports another one, or none.
     """
     match = _PERCENTAGE.fullmatch(answer.strip())
     if match is None or Fraction(f"{match[1]}.{match[2] or 0}") != limits.thread_percentage:
@@ -71,7 +71,7 @@ def check_memory(answer: str, limits: MpsLimits) -> None:
     So the answer has to agree down to its own unit.
 
     Raises:
-        MpsError: It reports another limit, or none.
+        MpsMisreportError: It reports another limit, or none.
     """
     match = _MEMORY.fullmatch(answer.strip())
     given = limits.memory_mib << 20
@@ -93,8 +93,8 @@ def parse_pids(answer: str) -> tuple[int, ...]:
     return tuple(sorted({int(line) for line in lines}))
 
 
-def _misreported(what: str, answer: str, given: str) -> MpsError:
-    return MpsError(
+def _misreported(what: str, answer: str, given: str) -> MpsMisreportError:
+    return MpsMisreportError(
         "MPS daemon",
         f"reports {what} {shown(answer.strip())} after it was set",
         expected=given,
