@@ -23,7 +23,7 @@ from webhook.request import PodRequest, read_request
 from webhook.review import Review
 from webhook.shape import check_shape
 from webhook.verdict import ALLOWED, Verdict
-from webhook.workload import Preview, preview, templates_of
+from webhook.workload import Legalised, legalise, templates_of
 
 _NODES: Final = "system:nodes"
 """Group of kubelets; their mirror pods are a fact, not a wish (kube-image-keeper#560)."""
@@ -77,16 +77,16 @@ def admit_workload(
     profile = governing.profile
     enforced = profile is not None and profile.spec.enforcement is Enforcement.ENFORCE
     subject = f"{workload['kind']} {namespace}/{_name(workload)}"
-    shown = preview(workload, templates, rewrites=enforced)
-    return _previewed(shown, subject, governing, inventory)
+    stored = legalise(workload, templates, rewrites=enforced)
+    return _previewed(stored, subject, governing, inventory)
 
 
 def _previewed(
-    shown: Preview, subject: str, governing: Governing, inventory: Inventory | None
+    stored: Legalised, subject: str, governing: Governing, inventory: Inventory | None
 ) -> Verdict:
-    warnings = list(shown.warnings)
-    verdict = Verdict(operations=shown.operations)
-    for template in shown.templates:
+    warnings = list(stored.warnings)
+    verdict = Verdict(operations=stored.operations)
+    for template in stored.templates:
         judged = _judge(template, subject, governing, inventory)
         if not judged.allowed:
             warnings.append(explain.clipped(f"pods would be denied: {judged.message}"))
@@ -176,16 +176,16 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
         operations=tuple(operations),
         audit_annotations={
             "profile": profile.name,
-            "grants": ", ".join(f"{g.container}={g.share_class}" for g in grants),
+            "grants": ", ".join(f"{g.container}={g.resource}" for g in grants),
         },
     )
 
 
 def _give(one: Decided, profile: SharingProfile, operations: list[PatchOperation]) -> Iterator[str]:
     """Write one container's share; the warnings that this is worth."""
-    members = {one.grant.share_class.resource_name: str(one.grant.count)}
+    members = {one.grant.resource: str(one.grant.count)}
     if profile.spec.accounting:
-        members[MILLI_GPU] = str(one.milli)
+        members[MILLI_GPU] = str(one.solved.milli)
     resources = list(rewrite.give_share(one.ask.container, members))
     cleared, names = rewrite.clear_environment(one.ask.container)
     operations += resources

@@ -30,23 +30,32 @@ class Form(StrEnum):
     """A share resource by its name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """What one container asks for."""
+class Want(NamedTuple):
+    """What is asked for, apart from who asks: equal wants get equal shares."""
 
-    container: Container
     form: Form
-    text: str
-    """As its author wrote it."""
-    where: str
-    """Path of the field that asks."""
-    count: int = 1
+    number: int = 1
+    """How many shares of one class."""
     mode: Mode | None = None
     """Asked for by ``gpu.sharing/mode``, or implied by a MIG profile."""
     fraction: Fraction | None = None
     memory_mib: int | None = None
     mig_profile: MigProfile | None = None
     named: ShareClass | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What one container asks for."""
+
+    container: Container
+    want: Want
+    text: str
+    """As its author wrote it."""
+    where: str
+    """Path of the field that asks."""
+    mode_key: Written | None = None
+    """The key that asks for the mode."""
     beside: ShareClass | None = None
     """A share resource that stands beside the ask and must turn out to be the same."""
     resources: Mapping[str, str]
@@ -103,16 +112,20 @@ def _sized(wording: Wording, size: Written) -> Ask:
         if binding is not None and binding.value is not Mode.MIG:
             raise _contradiction(container, binding, str(size))
     count = max(1, int(plain.amount)) if plain else 1
-    return Ask(
-        container=container,
+    want = Want(
         form=Form(short),
-        text=f"{size}" if count == 1 else f"{plain} with {size}",
-        where=size.where,
-        count=count,
+        number=count,
         mode=Mode.MIG if short == MIG_PROFILE else _value(mode),
         fraction=size.value if short == FRACTION else None,
         memory_mib=size.value if short == MEMORY else None,
         mig_profile=size.value if short == MIG_PROFILE else None,
+    )
+    return Ask(
+        container=container,
+        want=want,
+        text=f"{size}" if count == 1 else f"{plain} with {size}",
+        where=size.where,
+        mode_key=None if short == MIG_PROFILE else mode,
         beside=_beside(wording.resources),
         resources=_texts(wording.resources),
     )
@@ -120,14 +133,19 @@ def _sized(wording: Wording, size: Written) -> Ask:
 
 def _plain(wording: Wording, plain: NamedResource) -> Ask:
     whole = plain.amount >= 1
+    mode = wording.own.get(MODE) or wording.mode
+    want = Want(
+        form=Form.WHOLE if whole else Form.FRACTION,
+        number=int(plain.amount) if whole else 1,
+        mode=_value(mode),
+        fraction=None if whole else plain.amount,
+    )
     return Ask(
         container=wording.container,
-        form=Form.WHOLE if whole else Form.FRACTION,
+        want=want,
         text=str(plain),
         where=plain.where,
-        count=int(plain.amount) if whole else 1,
-        mode=_value(wording.own.get(MODE) or wording.mode),
-        fraction=None if whole else plain.amount,
+        mode_key=mode,
         beside=_beside(wording.resources),
         resources=_texts(wording.resources),
     )
@@ -137,14 +155,17 @@ def _named(wording: Wording, share: NamedResource) -> Ask:
     mode = wording.own.get(MODE)
     if mode is not None and mode.value is not share.share_class.mode:
         raise _contradiction(wording.container, mode, str(share))
-    return Ask(
-        container=wording.container,
+    want = Want(
         form=Form.NAMED,
-        text=str(share),
-        where=share.where,
-        count=int(share.amount),
+        number=int(share.amount),
         mode=share.share_class.mode,
         named=share.share_class,
+    )
+    return Ask(
+        container=wording.container,
+        want=want,
+        text=str(share),
+        where=share.where,
         resources=_texts(wording.resources),
     )
 

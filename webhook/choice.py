@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from sharing.api.profile import SharingProfile
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode
+from sharing.quantity import format_mib
 from sharing.shareclass import ShareClass
 from sharing.size import OneOf, Size
-from webhook.ask import Ask, Form
+from webhook.ask import Form, Want
 from webhook.offers import Candidate, Offers, assumed, possible
 from webhook.permission import keeps_whole
 
@@ -41,52 +43,116 @@ class Field(NamedTuple):
         return True
 
 
-def pick(ask: Ask, mode: Mode, field: Field) -> Candidate | None:
+class Solved(NamedTuple):
+    """The share that serves a want, with what follows from it."""
+
+    share: Candidate
+    number: int
+    """Above 1 for whole GPUs only."""
+    milli: int
+    """Worth of all of it in thousandths of a GPU."""
+    least_memory_mib: int | None
+    """Only nodes whose shares of the class have this much are eligible."""
+    reason: str
+
+
+@lru_cache(maxsize=512)
+def solve(want: Want, mode: Mode, field: Field) -> Solved | None:
+    """The smallest class that serves a want in a mode; None if there is none.
+
+    Remembered: a cluster's pods ask for the same few things.
+    """
+    share = pick(want, mode, field)
+    return None if share is None else solved(want, share, mode, field.profile)
+
+
+def solved(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) -> Solved:
+    """A class as the answer to a want."""
+    whole = share.share_class.mode is Mode.EXCLUSIVE
+    number = want.number if whole else 1
+    by_name = mode is Mode.MIG and want.form is Form.WHOLE and profile.default_mig_profile
+    memory_mib = memory_of(want, profile)
+    if memory_mib is not None and (by_name or is_elsewhere(want, profile)):
+        memory_mib = None
+    reason = _because(want, share, mode, profile)
+    if want.mode is None and mode in profile.modes and mode is not profile.modes[0]:
+        reason += f"; no ready node serves it as {profile.modes[0]}"
+    return Solved(
+        share=share,
+        number=number,
+        milli=share.milli * number,
+        least_memory_mib=memory_mib if whole or memory_mib is None else memory_mib * want.number,
+        reason=reason,
+    )
+
+
+def _because(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) -> str:
+    if want.named is not None or want.mig_profile is not None:
+        return "asked for by name" if want.number == 1 else f"{want.number} shares as one"
+    if mode is Mode.EXCLUSIVE and want.form is Form.WHOLE:
+        return f"whole GPU by profile {profile.name}"
+    times = f"{want.number} times " if want.number > 1 else ""
+    memory_mib = memory_of(want, profile)
+    if memory_mib is not None:
+        return f"smallest that has {times}{format_mib(memory_mib)}"
+    fraction = fraction_of(want, profile) or Fraction(1)
+    exact = share.part == fraction * want.number
+    if want.form is Form.WHOLE:
+        if mode is Mode.MIG and profile.default_mig_profile is not None:
+            return f"default of profile {profile.name}"
+        named = f"default {profile.default_size} of profile {profile.name}"
+        return named if exact else f"{named}, rounded up"
+    size = share.share_class.size
+    rounded = "" if exact else f", rounded up to {'a whole one' if size is None else size}"
+    return f"{times}{fraction} of a GPU{rounded}"
+
+
+def pick(want: Want, mode: Mode, field: Field) -> Candidate | None:
     """The smallest class that serves an ask; None if there is none."""
-    if ask.named is not None:
+    if want.named is not None:
         offers = field.offers
-        one = assumed(ask.named) if offers is None else offers.by_class.get(ask.named)
-    elif is_elsewhere(ask, field.profile):
+        one = assumed(want.named) if offers is None else offers.by_class.get(want.named)
+    elif is_elsewhere(want, field.profile):
         return assumed(ShareClass(mode=Mode.EXCLUSIVE, pool=field.profile.spec.pool))
     else:
-        one = _smallest(ask, mode, field)
-    if one is None or ask.count == 1 or one.share_class.mode is Mode.EXCLUSIVE:
+        one = _smallest(want, mode, field)
+    if one is None or want.number == 1 or one.share_class.mode is Mode.EXCLUSIVE:
         return one
-    size = _multiple(one.share_class.size, ask.count)
+    size = _multiple(one.share_class.size, want.number)
     if size is None or one.share_class.cut_from is not None:
         return None
     return next((c for c in field.candidates(mode) if c.share_class.size == size), None)
 
 
-def is_elsewhere(ask: Ask, profile: SharingProfile) -> bool:
+def is_elsewhere(want: Want, profile: SharingProfile) -> bool:
     """Whether whole GPUs are asked for and given, which nodes that we do not serve may have too."""
-    return keeps_whole(ask, profile) or (ask.form is Form.WHOLE and ask.count > 1)
+    return keeps_whole(want, profile) or (want.form is Form.WHOLE and want.number > 1)
 
 
-def _smallest(ask: Ask, mode: Mode, field: Field) -> Candidate | None:
+def _smallest(want: Want, mode: Mode, field: Field) -> Candidate | None:
     profile, known = field.profile, field.candidates(mode)
-    mig_profile = ask.mig_profile
-    if ask.form is Form.WHOLE and mode is Mode.MIG:
+    mig_profile = want.mig_profile
+    if want.form is Form.WHOLE and mode is Mode.MIG:
         mig_profile = profile.default_mig_profile
     if mig_profile is not None:
         return next((c for c in known if c.share_class.size == mig_profile), None)
-    memory_mib = memory_of(ask, profile)
+    memory_mib = memory_of(want, profile)
     if memory_mib is not None:
         return next((c for c in known if (c.memory_mib or 0) >= memory_mib), None)
-    fraction = fraction_of(ask, profile) or Fraction(1)
+    fraction = fraction_of(want, profile) or Fraction(1)
     return next((c for c in known if c.part >= fraction), None)
 
 
-def memory_of(ask: Ask, profile: SharingProfile) -> int | None:
+def memory_of(want: Want, profile: SharingProfile) -> int | None:
     """The memory, in MiB, that an ask is for, by itself or by the profile's default."""
-    return profile.default_memory_mib if ask.form is Form.WHOLE else ask.memory_mib
+    return profile.default_memory_mib if want.form is Form.WHOLE else want.memory_mib
 
 
-def fraction_of(ask: Ask, profile: SharingProfile) -> Fraction | None:
+def fraction_of(want: Want, profile: SharingProfile) -> Fraction | None:
     """The part of a GPU that an ask is for, by itself or by the profile's default."""
-    if ask.form is Form.WHOLE and profile.default_memory_mib is None:
+    if want.form is Form.WHOLE and profile.default_memory_mib is None:
         return profile.default_size.fraction
-    return ask.fraction
+    return want.fraction
 
 
 _MOST_SLICES = 9

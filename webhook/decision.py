@@ -8,18 +8,16 @@ down.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from sharing.api.profile import MultiGpu, SharingProfile
 from sharing.inventory import Inventory
 from sharing.mode import Mode
-from sharing.quantity import format_mib
 from webhook import explain
-from webhook.ask import Ask, Form
-from webhook.choice import Field, fraction_of, is_elsewhere, memory_of, pick
-from webhook.errors import RequestError
+from webhook.ask import Ask, Want
+from webhook.choice import Field, Solved, fraction_of, is_elsewhere, memory_of, solve, solved
+from webhook.errors import PolicyError
 from webhook.grant import Grant
-from webhook.offers import Candidate, offers_of
+from webhook.offers import offers_of
 from webhook.permission import permitted_modes
 from webhook.request import PodRequest
 
@@ -30,12 +28,7 @@ class Decided:
 
     ask: Ask
     grant: Grant
-    share: Candidate
-    """The class with what is known of it."""
-    milli: int
-    """Worth of all its shares in thousandths of a GPU."""
-    least_memory_mib: int | None = None
-    """Only nodes whose shares of the class have this much are eligible."""
+    solved: Solved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,45 +57,38 @@ def decide(request: PodRequest, profile: SharingProfile, inventory: Inventory | 
     for ask in request.asks:
         groups.setdefault(permitted_modes(ask, profile), []).append(ask)
     served = [one for modes, asks in groups.items() for one in _serve(asks, modes, field)]
-    places = {container.path: place for place, container in enumerate(request.containers)}
-    served.sort(key=lambda one: places[one[0].container.path])
+    if len(groups) > 1:
+        order = [container.path for container in request.containers]
+        served.sort(key=lambda one: order.index(one[0].container.path))
     return Decision(
-        decided=tuple(_decided(ask, share, mode, profile) for ask, share, mode in served),
+        decided=tuple(_decided(ask, found, profile) for ask, found in served),
         warnings=_caveats(served, field),
     )
 
 
-_Served = tuple[Ask, Candidate, Mode]
+_Served = tuple[Ask, Solved]
 
 
 def _serve(asks: list[Ask], modes: tuple[Mode, ...], field: Field) -> list[_Served]:
     """Serve asks that may choose among the same modes, all in the first one that can."""
     for mode in modes:
-        picked = [(ask, pick(ask, mode, field)) for ask in asks]
-        served = [(ask, share, mode) for ask, share in picked if share is not None]
+        found = [(ask, solve(ask.want, mode, field)) for ask in asks]
+        served = [(ask, solved) for ask, solved in found if solved is not None]
         if len(served) == len(asks):
-            _check_multi(served, field.profile)
             return served
     if field.offers is None or field.profile.spec.on_unsatisfiable == "deny":
         # One may be served where its fellow is not: blame the fellow.
-        blamed = next(a for a in asks if any(pick(a, m, field) is None for m in modes))
+        blamed = next(a for a in asks if any(solve(a.want, m, field) is None for m in modes))
         raise _refusal(blamed, modes, field)
-    return [_waiting(ask, modes, field) for ask in asks]
+    return [(ask, _waiting(ask, modes, field)) for ask in asks]
 
 
-def _check_multi(served: list[_Served], profile: SharingProfile) -> None:
-    for ask, share, _ in served:
-        whole = share.share_class.mode is Mode.EXCLUSIVE
-        if whole and ask.count > 1 and profile.multi_gpu is MultiGpu.DENY:
-            raise explain.many_gpus_denied(ask, profile)
-
-
-def _refusal(ask: Ask, modes: tuple[Mode, ...], field: Field) -> Exception:
+def _refusal(ask: Ask, modes: tuple[Mode, ...], field: Field) -> PolicyError:
     """Why no class serves an ask."""
     profile, offers = field.profile, field.offers
-    if not any(_could(ask, mode, profile) for mode in modes):
+    if not any(_could(ask.want, mode, profile) for mode in modes):
         return explain.too_large(ask, profile)
-    if ask.count > 1:
+    if ask.want.number > 1:
         known = (c.share_class for mode in modes for c in field.candidates(mode))
         return explain.no_multiple(ask, known)
     if offers is None:
@@ -110,23 +96,24 @@ def _refusal(ask: Ask, modes: tuple[Mode, ...], field: Field) -> Exception:
     return explain.unsatisfiable(ask, modes, profile, offers)
 
 
-def _could(ask: Ask, mode: Mode, profile: SharingProfile) -> bool:
+def _could(want: Want, mode: Mode, profile: SharingProfile) -> bool:
     """Whether the profile allows a size that is large enough; under MIG only nodes can say."""
-    fraction = fraction_of(ask, profile)
-    if mode is Mode.MIG or fraction is None or ask.named is not None:
+    fraction = fraction_of(want, profile)
+    if mode is Mode.MIG or fraction is None or want.named is not None:
         return True
     return any(share.part >= fraction for share in Field(profile, None).candidates(mode))
 
 
-def _waiting(ask: Ask, modes: tuple[Mode, ...], field: Field) -> _Served:
+def _waiting(ask: Ask, modes: tuple[Mode, ...], field: Field) -> Solved:
     """What a pod that is let in waits for: the first mode in which its ask means a class."""
-    allowed = Field(field.profile, None)
+    allowed, want = Field(field.profile, None), ask.want
     for mode in modes:
-        share = pick(ask, mode, allowed)
-        if share is None and memory_of(ask, field.profile) is not None and ask.count == 1:
-            share = next(reversed(allowed.candidates(mode)), None)
-        if share is not None:
-            return ask, share, mode
+        found = solve(want, mode, allowed)
+        if found is None and memory_of(want, field.profile) is not None and want.number == 1:
+            largest = allowed.candidates(mode)[-1:]
+            found = solved(want, largest[0], mode, field.profile) if largest else None
+        if found is not None:
+            return found
     raise _refusal(ask, modes, field)
 
 
@@ -135,73 +122,27 @@ def _caveats(served: list[_Served], field: Field) -> tuple[str, ...]:
     if offers is None:
         return (explain.unchecked(),)
     return tuple(
-        explain.waits(ask, share.share_class)
-        for ask, share, _ in served
-        if share.share_class not in offers.by_class and not is_elsewhere(ask, field.profile)
+        explain.waits(ask, found.share.share_class)
+        for ask, found in served
+        if found.share.share_class not in offers.by_class
+        and not is_elsewhere(ask.want, field.profile)
     )
 
 
-def _decided(ask: Ask, share: Candidate, mode: Mode, profile: SharingProfile) -> Decided:
-    share_class = share.share_class
+def _decided(ask: Ask, found: Solved, profile: SharingProfile) -> Decided:
+    share_class = found.share.share_class
+    if found.number > 1 and profile.multi_gpu is MultiGpu.DENY:
+        raise explain.many_gpus_denied(ask, profile)
     if ask.beside is not None and ask.beside != share_class:
-        raise RequestError(
-            f"{ask.container.label}: {ask.where}",
-            f"{ask.text} stands beside {ask.beside}, and would become {share_class}",
-            expected="one share for a container",
-            fix="keep the one that is meant",
-            example=ask.text,
-        )
-    count = ask.count if share_class.mode is Mode.EXCLUSIVE else 1
+        raise explain.two_shares(ask, share_class)
     grant = Grant(
         container=ask.container.name,
         share_class=share_class,
-        count=count,
+        resource=found.share.resource_name,
+        count=found.number,
         request=ask.text,
         resources=ask.resources,
         profile=profile.name,
-        reason=_reason(ask, share, mode, profile),
+        reason=found.reason,
     )
-    return Decided(
-        ask=ask,
-        grant=grant,
-        share=share,
-        milli=share.milli * count,
-        least_memory_mib=_least_memory_mib(ask, mode, profile),
-    )
-
-
-def _least_memory_mib(ask: Ask, mode: Mode, profile: SharingProfile) -> int | None:
-    memory_mib = memory_of(ask, profile)
-    by_name = mode is Mode.MIG and ask.form is Form.WHOLE and profile.default_mig_profile
-    if memory_mib is None or by_name or is_elsewhere(ask, profile):
-        return None
-    return memory_mib if mode is Mode.EXCLUSIVE else memory_mib * ask.count
-
-
-def _reason(ask: Ask, share: Candidate, mode: Mode, profile: SharingProfile) -> str:
-    because = _because(ask, share, mode, profile)
-    if ask.mode is None and mode in profile.modes and mode is not profile.modes[0]:
-        because += f"; no ready node serves it as {profile.modes[0]}"
-    return because
-
-
-def _because(ask: Ask, share: Candidate, mode: Mode, profile: SharingProfile) -> str:
-    size = share.share_class.size
-    if ask.named is not None or ask.mig_profile is not None:
-        return "asked for by name" if ask.count == 1 else f"{ask.count} shares as one"
-    if mode is Mode.EXCLUSIVE and ask.form is Form.WHOLE:
-        return f"whole GPU by profile {profile.name}"
-    memory_mib = memory_of(ask, profile)
-    times = f"{ask.count} times " if ask.count > 1 else ""
-    if memory_mib is not None:
-        return f"smallest that has {times}{format_mib(memory_mib)}"
-    fraction = fraction_of(ask, profile) or Fraction(1)
-    exact = share.part == fraction * (ask.count if times else 1)
-    if ask.form is Form.WHOLE:
-        if mode is Mode.MIG and profile.default_mig_profile is not None:
-            return f"default of profile {profile.name}"
-        named = f"default {profile.default_size} of profile {profile.name}"
-        return named if exact else f"{named}, rounded up"
-    if exact:
-        return f"{times}{fraction} of a GPU"
-    return f"{times}{fraction} of a GPU, rounded up to the next size" + ("" if size else ", all")
+    return Decided(ask=ask, grant=grant, solved=found)

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from sharing.api.profile import SharingProfile
+from sharing.errors import shown
 from sharing.mode import Mode
 from sharing.quantity import format_mib
 from sharing.shareclass import ShareClass
 from webhook.ask import Ask, Form
-from webhook.errors import PolicyError
+from webhook.errors import PolicyError, RequestError
 from webhook.grant import Grant
 from webhook.keys import EXAMPLES, Written
 from webhook.offers import Offers
@@ -32,7 +33,7 @@ def clipped(text: str) -> str:
 
 def granted(grant: Grant) -> str:
     """Warning: what a request became."""
-    given = grant.share_class.resource_name
+    given = grant.resource
     amount = given if grant.count == 1 else f"{given}: {grant.count}"
     return clipped(f"{grant.container}: {grant.request} -> {amount} ({grant.reason})")
 
@@ -80,7 +81,7 @@ def refused(
     """A refusal of one container's ask."""
     return PolicyError(
         f"{ask.container.label}: {ask.where}",
-        f"{ask.text}: {wrong}",
+        f"{shown(ask.text)} is refused: {wrong}",
         expected=expected,
         fix=fix,
         example=example,
@@ -100,7 +101,11 @@ def whole_gpus_denied(ask: Ask, profile: SharingProfile) -> PolicyError:
 
 def many_gpus_denied(ask: Ask, profile: SharingProfile) -> PolicyError:
     """Under ``multiGPU: deny``, or with a mode that shares."""
-    how = f"in mode {ask.mode}" if ask.mode not in (None, Mode.EXCLUSIVE) else "(multiGPU: deny)"
+    how = (
+        f"in mode {ask.want.mode}"
+        if ask.want.mode not in (None, Mode.EXCLUSIVE)
+        else "(multiGPU: deny)"
+    )
     return refused(
         ask,
         f"profile {profile.name} gives no more than one GPU to a container {how}",
@@ -113,24 +118,33 @@ def many_gpus_denied(ask: Ask, profile: SharingProfile) -> PolicyError:
 def mode_denied(ask: Ask, mode: Mode, profile: SharingProfile) -> PolicyError:
     """A mode that the profile does not let a pod choose."""
     allowed = [m.value for m in Mode if m in profile.permitted_modes]
-    return refused(
+    return _mode_refused(
         ask,
         f"profile {profile.name} does not allow mode {mode}",
         expected=f"one of {', '.join(allowed)}",
-        fix="choose one of them or leave the mode out",
-        example=f'gpu.sharing/mode: "{profile.modes[0]}"',
+        profile=profile,
     )
 
 
 def isolation_denied(ask: Ask, mode: Mode, profile: SharingProfile) -> PolicyError:
     """A mode that isolates less than the profile demands."""
-    return refused(
+    return _mode_refused(
         ask,
         f"mode {mode} gives isolation '{mode.isolation}', and profile {profile.name} demands "
         f"'{profile.spec.min_isolation}' (minIsolation)",
         expected=f"one of {', '.join(profile.modes)}",
-        fix="choose one of them or leave the mode out",
-        example=f'gpu.sharing/mode: "{profile.modes[0]}"',
+        profile=profile,
+    )
+
+
+def _mode_refused(ask: Ask, wrong: str, *, expected: str, profile: SharingProfile) -> PolicyError:
+    key = ask.mode_key
+    return PolicyError(
+        f"{ask.container.label}: {key.where if key else ask.where}",
+        f"{shown(str(key) if key else ask.text)} is refused: {wrong}",
+        expected=expected,
+        fix="ask in an allowed mode, or leave the mode to the profile",
+        example=f'gpu.sharing/mode: "{profile.modes[0]}"' if key else EXAMPLES["fraction"],
     )
 
 
@@ -194,10 +208,21 @@ def no_multiple(ask: Ask, listed: Iterable[ShareClass]) -> PolicyError:
     names = _names(listed)
     return refused(
         ask,
-        f"a container gets one share, and there is none {ask.count} times as large",
+        f"a container gets one share, and there is none {ask.want.number} times as large",
         expected=f"one of {names}" if names else "one share",
         fix="ask for one share that is large enough, or for whole GPUs",
         example=EXAMPLES["fraction"],
+    )
+
+
+def two_shares(ask: Ask, share_class: ShareClass) -> RequestError:
+    """A share resource beside an ask that would become another one."""
+    return RequestError(
+        f"{ask.container.label}: {ask.where}",
+        f"{shown(ask.text)} would become {share_class}, and {ask.beside} stands beside it",
+        expected="one share for a container",
+        fix="keep the one that is meant",
+        example=ask.text,
     )
 
 
@@ -230,16 +255,16 @@ def unsatisfiable(
 
 def wanted(ask: Ask, profile: SharingProfile) -> str:
     """What would have served an ask, in words."""
-    if ask.named is not None:
-        return f"{ask.named}"
-    if ask.mig_profile is not None:
-        return f"MIG profile {ask.mig_profile}"
-    if ask.form is Form.WHOLE:
+    if ask.want.named is not None:
+        return f"{ask.want.named}"
+    if ask.want.mig_profile is not None:
+        return f"MIG profile {ask.want.mig_profile}"
+    if ask.want.form is Form.WHOLE:
         memory = profile.default_memory_mib
         return f"the default, {format_mib(memory) if memory else profile.default_size},"
-    if ask.memory_mib is not None:
-        return f"a share with {format_mib(ask.memory_mib)}"
-    return f"a share of at least {ask.fraction}"
+    if ask.want.memory_mib is not None:
+        return f"a share with {format_mib(ask.want.memory_mib)}"
+    return f"a share of at least {ask.want.fraction}"
 
 
 def _offered_example(
@@ -248,7 +273,7 @@ def _offered_example(
     for mode in modes:
         for candidate in reversed(offers.of(mode, profile.spec.pool)):
             return f"{candidate.share_class}: 1"
-    return EXAMPLES["fraction"] if ask.form is not Form.FRACTION else ""
+    return EXAMPLES["fraction"] if ask.want.form is not Form.FRACTION else ""
 
 
 def _names(classes: Iterable[ShareClass]) -> str:

@@ -23,6 +23,8 @@ class Grant:
 
     container: str
     share_class: ShareClass
+    resource: str
+    """The class's resource name."""
     count: int = 1
     """Above 1 for whole GPUs only."""
     request: str
@@ -38,7 +40,7 @@ class Grant:
         """The grant as one member of the record."""
         return {
             "container": self.container,
-            "resource": self.share_class.resource_name,
+            "resource": self.resource,
             "count": self.count,
             "request": self.request,
             "resources": dict(self.resources),

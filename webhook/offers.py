@@ -25,11 +25,12 @@ _POWERS: Final = tuple(OneOf(2**power) for power in range(5, -1, -1))
 """1of32 to 1of1: the sizes of a profile that lists none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:
-    """One share class that a container could get."""
+    """One share class that a container could get. Compared by identity, as Offers are."""
 
     share_class: ShareClass
+    resource_name: str
     part: Fraction
     """The part of a GPU that it is; of its memory, for MIG."""
     milli: int
@@ -38,7 +39,7 @@ class Candidate:
     """What a pod can be sent to by node affinity; None where no node is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Offers:
     """Candidates by (mode, pool), smallest first."""
 
@@ -69,6 +70,7 @@ def _candidate(offer: Offer) -> Candidate:
     share_class = offer.share_class
     return Candidate(
         share_class=share_class,
+        resource_name=share_class.resource_name,
         part=_part(share_class, offer.memory_mib, offer.milli),
         milli=offer.milli or _milli(share_class),
         memory_mib=offer.largest_memory_mib,
@@ -138,7 +140,12 @@ def possible(profile: SharingProfile, mode: Mode) -> tuple[Candidate, ...]:
 
 
 def _assumed(share_class: ShareClass, part: Fraction) -> Candidate:
-    return Candidate(share_class=share_class, part=part, milli=_milli(share_class))
+    return Candidate(
+        share_class=share_class,
+        resource_name=share_class.resource_name,
+        part=part,
+        milli=_milli(share_class),
+    )
 
 
 def assumed(share_class: ShareClass) -> Candidate:

@@ -8,7 +8,7 @@ from sharing.mode import Mode
 from sharing.shareclass import ShareClass
 from sharing.size import OneOf
 from webhook import explain
-from webhook.ask import Ask, Form
+from webhook.ask import Ask, Form, Want
 
 
 def permitted_modes(ask: Ask, profile: SharingProfile) -> tuple[Mode, ...]:
@@ -18,38 +18,39 @@ def permitted_modes(ask: Ask, profile: SharingProfile) -> tuple[Mode, ...]:
         PolicyError: The profile forbids the mode, size, MIG profile, pool or amount.
     """
     most_mib = profile.most_memory_mib
-    if ask.memory_mib is not None and most_mib is not None and ask.memory_mib > most_mib:
+    if ask.want.memory_mib is not None and most_mib is not None and ask.want.memory_mib > most_mib:
         raise explain.too_much_memory(ask, most_mib, profile)
-    if ask.mode is not None:
-        _check_mode(ask, ask.mode, profile)
-    if ask.named is not None:
-        _check_named(ask, ask.named, profile)
-    if ask.mig_profile is not None:
-        _check_mig(ask, ask.mig_profile, profile)
-    if ask.form is Form.WHOLE:
+    if ask.want.mode is not None:
+        _check_mode(ask, ask.want.mode, profile)
+    if ask.want.named is not None:
+        _check_named(ask, ask.want.named, profile)
+    if ask.want.mig_profile is not None:
+        _check_mig(ask, ask.want.mig_profile, profile)
+    if ask.want.form is Form.WHOLE:
         return _modes_for_whole(ask, profile)
-    return profile.modes if ask.mode is None else (ask.mode,)
+    return profile.modes if ask.want.mode is None else (ask.want.mode,)
 
 
 def _modes_for_whole(ask: Ask, profile: SharingProfile) -> tuple[Mode, ...]:
-    if ask.mode not in (None, Mode.EXCLUSIVE):
-        if ask.count > 1:
+    if ask.want.mode not in (None, Mode.EXCLUSIVE):
+        if ask.want.number > 1:
             raise explain.many_gpus_denied(ask, profile)
-        return (ask.mode,)
-    if profile.spec.whole_gpu is WholeGpu.DENY and ask.mode is None:
+        return (ask.want.mode,)
+    if profile.spec.whole_gpu is WholeGpu.DENY and ask.want.mode is None:
         raise explain.whole_gpus_denied(ask, profile)
-    if ask.count > 1:
+    if ask.want.number > 1:
         if profile.multi_gpu is MultiGpu.DENY:
             raise explain.many_gpus_denied(ask, profile)
         return (Mode.EXCLUSIVE,)
-    if keeps_whole(ask, profile) or ask.mode is not None:
+    if keeps_whole(ask.want, profile) or ask.want.mode is not None:
         return (Mode.EXCLUSIVE,)
     return profile.modes
 
 
-def keeps_whole(ask: Ask, profile: SharingProfile) -> bool:
+def keeps_whole(want: Want, profile: SharingProfile) -> bool:
     """Whether a plain request stays what it is."""
-    return ask.form is Form.WHOLE and ask.mode is None and profile.spec.whole_gpu is WholeGpu.KEEP
+    plain = want.form is Form.WHOLE and want.mode is None
+    return plain and profile.spec.whole_gpu is WholeGpu.KEEP
 
 
 def _check_mode(ask: Ask, mode: Mode, profile: SharingProfile) -> None:
@@ -69,7 +70,7 @@ def _check_named(ask: Ask, named: ShareClass, profile: SharingProfile) -> None:
     for mig in (named.size, named.cut_from):
         if isinstance(mig, MigProfile):
             _check_mig(ask, mig, profile)
-    if named.mode is Mode.EXCLUSIVE and ask.count > 1 and profile.multi_gpu is MultiGpu.DENY:
+    if named.mode is Mode.EXCLUSIVE and ask.want.number > 1 and profile.multi_gpu is MultiGpu.DENY:
         raise explain.many_gpus_denied(ask, profile)
 
 

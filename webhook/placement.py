@@ -62,9 +62,9 @@ def memory_requirements(decided: Iterable[Decided]) -> list[dict[str, Any]]:
     """
     least: dict[str, int] = {}
     for one in decided:
-        if one.least_memory_mib is not None:
+        if one.solved.least_memory_mib is not None:
             label = one.grant.share_class.memory_label
-            least[label] = max(one.least_memory_mib, least.get(label, 0))
+            least[label] = max(one.solved.least_memory_mib, least.get(label, 0))
     return [
         {"key": label, "operator": "Gt", "values": [str(mib - 1)]}
         for label, mib in sorted(least.items())

@@ -150,14 +150,14 @@ def amount_of(value: object) -> Fraction:
     Raises:
         InputError: It is no quantity.
     """
-    if isinstance(value, str):
+    if isinstance(value, str | int | float):
         return _parsed(value)
+    return parse_quantity(value)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _parsed(value: str | float) -> Fraction:
     return parse_quantity(repr(value) if isinstance(value, float) else value)
-
-
-@lru_cache(maxsize=1024)
-def _parsed(text: str) -> Fraction:
-    return parse_quantity(text)
 
 
 def _amount(name: str, value: object, where: str) -> Fraction:

@@ -16,6 +16,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _POD: Final[tuple[tuple[tuple[str, ...], type], ...]] = (
     (("metadata",), dict),
     (("metadata", "annotations"), dict),
+    (("spec",), dict),
     (("spec", "nodeSelector"), dict),
     (("spec", "tolerations"), list),
     (("spec", "affinity"), dict),
@@ -24,14 +25,12 @@ _POD: Final[tuple[tuple[tuple[str, ...], type], ...]] = (
     (("spec", "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms"), list),
     (("spec", "volumes"), list),
 )
-_CONTAINER: Final[tuple[tuple[tuple[str, ...], type], ...]] = (
-    (("resources",), dict),
-    (("resources", "limits"), dict),
-    (("resources", "requests"), dict),
-    (("env",), list),
-    (("volumeMounts",), list),
-    (("securityContext",), dict),
+_CONTAINER: Final[tuple[tuple[str, type], ...]] = (
+    ("env", list),
+    ("volumeMounts", list),
+    ("securityContext", dict),
 )
+_RESOURCES: Final = ("limits", "requests")
 
 
 def check_shape(pod: Mapping[str, Any], containers: Iterable[Container]) -> None:
@@ -41,24 +40,36 @@ def check_shape(pod: Mapping[str, Any], containers: Iterable[Container]) -> None
         RequestError: It does; the field is named.
     """
     for path, kind in _POD:
-        _check(pod, path, kind, "")
+        value: Any = pod
+        for key in path:
+            value = value.get(key)
+            if value is None:
+                break
+        else:
+            if not isinstance(value, kind):
+                raise _error(".".join(path), value, kind)
     for container in containers:
-        for path, kind in _CONTAINER:
-            _check(container.raw, path, kind, container.field + ".")
+        raw = container.raw
+        for key, kind in _CONTAINER:
+            _check(raw.get(key), kind, container, key)
+        resources = raw.get("resources")
+        _check(resources, dict, container, "resources")
+        if resources:
+            for key in _RESOURCES:
+                _check(resources.get(key), dict, container, f"resources.{key}")
 
 
-def _check(holder: Mapping[str, Any], path: tuple[str, ...], kind: type, prefix: str) -> None:
-    value: Any = holder
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-        if value is None:
-            return
-    if not isinstance(value, kind):
-        word = "a mapping" if kind is dict else "a list"
-        raise RequestError(
-            prefix + ".".join(path),
-            f"{shown(value)} is not {word}",
-            expected=word,
-            fix="correct the manifest",
-            example=f"{path[-1]}: {'{}' if kind is dict else '[]'}",
-        )
+def _check(value: object, kind: type, container: Container, field: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise _error(f"{container.field}.{field}", value, kind)
+
+
+def _error(field: str, value: object, kind: type) -> RequestError:
+    word = "a mapping" if kind is dict else "a list"
+    return RequestError(
+        field,
+        f"{shown(value)} is not {word}",
+        expected=word,
+        fix="correct the manifest",
+        example=f"{field.rpartition('.')[2]}: {'{}' if kind is dict else '[]'}",
+    )

@@ -75,7 +75,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Legalised:
     """A workload as it will be stored."""
 
     templates: tuple[dict[str, Any], ...]
@@ -113,7 +113,9 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def preview(workload: dict[str, Any], templates: Sequence[Template], *, rewrites: bool) -> Preview:
+def legalise(
+    workload: dict[str, Any], templates: Sequence[Template], *, rewrites: bool
+) -> Legalised:
     """What the templates will be once their fractions are made legal.
 
     Args:
@@ -123,7 +125,7 @@ def preview(workload: dict[str, Any], templates: Sequence[Template], *, rewrites
     """
     raws = tuple(template.raw for template in templates)
     if not rewrites:
-        return Preview(templates=raws)
+        return Legalised(templates=raws)
     annotations = mapping(mapping(workload, "metadata"), "annotations")
     known = _read(annotations.get(FRACTIONS_ANNOTATION))
     written: dict[str, dict[str, str]] = {}
@@ -136,7 +138,7 @@ def preview(workload: dict[str, Any], templates: Sequence[Template], *, rewrites
         if fractions:
             written[template.path] = fractions
     operations += _record(workload, annotations, written)
-    return Preview(templates=tuple(changed), operations=tuple(operations))
+    return Legalised(templates=tuple(changed), operations=tuple(operations))
 
 
 def _record(
@@ -218,7 +220,7 @@ def _part(container: Container) -> Fraction | None:
         parts = {amount_of(value) for value in values}
     except InputError:
         return None
-    # Different amounts in limits and requests are an error, which the preview tells.
+    # Different amounts in limits and requests are an error, which the verdict on the template tells.
     return parts.pop() if len(parts) == 1 and 0 < min(parts) < 1 else None
 
 
