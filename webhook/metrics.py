@@ -27,7 +27,7 @@ class Metrics:
 
     def __init__(self) -> None:
         # A second series for each counter, which says nothing that a query needs.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         reviews = Counter(
             f"{_PREFIX}_reviews",

@@ -1,0 +1,97 @@
+"""Connections live long, and certificates change beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+import trustme
+
+from certs.errors import CertificateError
+from certs.leaf import Leaf
+from tests.support.admission import Served, leaf_of, pod, review
+from webhook.settings import ServerSettings
+
+
+async def test_one_connection_carries_many_reviews(served: Served) -> None:
+    made = 0
+
+    async def count(*_: object) -> None:
+        nonlocal made
+        made += 1
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(count)
+    connector = aiohttp.TCPConnector(ssl=served.trusting())
+    async with aiohttp.ClientSession(connector=connector, trace_configs=[trace]) as session:
+        for number in range(20):
+            body = review(pod(), uid=f"u-{number}")
+            async with session.post(served.url, json=body) as answer:
+                assert (await answer.json())["response"]["uid"] == f"u-{number}"
+
+    assert made == 1
+
+
+def test_the_server_never_closes_an_idle_connection_before_the_api_server_does() -> None:
+    # kubernetes#127335: whoever closes first may do so under a POST. The API server waits 90 s.
+    assert ServerSettings().keepalive_timeout_s >= 120
+    assert ServerSettings().drain_timeout_s >= 100
+
+
+async def test_http_1_1_is_what_is_spoken(served: Served) -> None:
+    # kubernetes#75791: API servers speak HTTP/1.1 so that calls spread over replicas.
+    context = served.trusting()
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    _, writer = await asyncio.open_connection(
+        "localhost", served.server.port, ssl=context, server_hostname="localhost"
+    )
+    session: ssl.SSLObject = writer.get_extra_info("ssl_object")
+
+    assert session.selected_alpn_protocol() == "http/1.1"
+    assert session.version() == "TLSv1.3"
+    writer.close()
+
+
+def serial_of(writer: asyncio.StreamWriter) -> int:
+    session = writer.get_extra_info("ssl_object")
+    return int(session.getpeercert()["serialNumber"], 16)
+
+
+async def test_a_new_certificate_serves_new_handshakes_and_leaves_connections_alone(
+    served: Served,
+) -> None:
+    assert served.context.leaf is not None
+    before = served.context.leaf.certificate.serial_number
+    await served.ask(review(pod()))
+    _, old = await served.connect()
+
+    served.context.swap(leaf_of(served.authority.issue_cert("localhost")))
+
+    _, new = await served.connect()
+    assert serial_of(old) == before
+    assert serial_of(new) == served.context.leaf.certificate.serial_number != before
+    # The session's connection is from before the change, and still good.
+    assert (await served.ask(review(pod())))["response"]["allowed"] is True
+    old.close()
+    new.close()
+
+
+async def test_a_certificate_that_is_no_good_leaves_the_served_one_in_place(
+    served: Served,
+) -> None:
+    assert served.context.leaf is not None
+    before = served.context.leaf.certificate.serial_number
+    one, two = (served.authority.issue_cert("localhost") for _ in range(2))
+    with pytest.raises(CertificateError):
+        Leaf.from_pem(one.cert_chain_pems[0].bytes(), two.private_key_pem.bytes())
+    expired = trustme.CA().issue_cert("localhost", not_after=datetime.now(UTC) - timedelta(days=1))
+    with pytest.raises(CertificateError):
+        served.context.swap(leaf_of(expired))
+
+    _, writer = await served.connect()
+
+    assert serial_of(writer) == before
+    writer.close()

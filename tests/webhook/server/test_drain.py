@@ -1,0 +1,121 @@
+"""A server that ends loses no call: not on busy connections, not on idle ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import trustme
+
+from tests.support.admission import Served, pod, review, serving, until
+
+BODY = json.dumps(review(pod())).encode()
+CALL = (
+    b"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n" % len(BODY)
+) + BODY
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def call(connection: Connection) -> bool:
+    """One review on a connection; whether the connection goes on."""
+    reader, writer = connection
+    writer.write(CALL)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    assert head.startswith(b"http/1.1 200"), head
+    length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+    assert b'"allowed":true' in await reader.readexactly(length)
+    return b"connection: close" not in head
+
+
+class ApiServer:
+    """Calls as an API server does: connections are kept, and new ones go to what is ready."""
+
+    def __init__(self, replicas: list[Served]) -> None:
+        self.replicas = replicas
+        self.calls = 0
+        self.stopping = False
+
+    async def dial(self) -> Connection:
+        ready = next(replica for replica in self.replicas if not replica.server.draining)
+        return await ready.connect()
+
+    async def call_on(self) -> None:
+        connection = await self.dial()
+        while not self.stopping:
+            goes_on = await call(connection)
+            self.calls += 1
+            if not goes_on:
+                connection[1].close()
+                connection = await self.dial()
+        connection[1].close()
+
+
+async def test_a_server_that_drains_under_load_loses_nothing(authority: trustme.CA) -> None:
+    async with serving(authority) as first, serving(authority) as second:
+        callers = ApiServer([first, second])
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for _ in range(12):
+                group.create_task(callers.call_on())
+            await until(lambda: callers.calls > 300)
+            idle = [await first.connect() for _ in range(3)]
+            for connection in idle:
+                assert await call(connection)
+
+            draining = asyncio.create_task(first.server.drain(delay_s=0.3, timeout_s=30))
+            await until(lambda: first.server._closing)
+            before = callers.calls
+            # Idle connections were not closed under their owners: each carries one more call.
+            for connection in idle:
+                assert not await call(connection)
+            await draining
+            await until(lambda: callers.calls > before + 300)
+            callers.stopping = True
+
+        assert first.count("allowed") + first.count("patched") >= 300
+        assert second.count("allowed") + second.count("patched") >= 300
+
+
+async def test_while_endpoints_forget_it_a_draining_server_serves_as_before(
+    served: Served,
+) -> None:
+    draining = asyncio.create_task(served.server.drain(delay_s=1.0, timeout_s=10))
+    await until(lambda: served.server.draining)
+
+    connection = await served.connect()
+    assert await call(connection)
+    connection[1].close()
+
+    await draining
+
+
+async def test_the_port_closes_and_the_last_connection_is_the_end(served: Served) -> None:
+    connection = await served.connect()
+    assert await call(connection)
+    began = time.monotonic()
+    draining = asyncio.create_task(served.server.drain(delay_s=0.0, timeout_s=60))
+    await until(lambda: served.server._closing)
+
+    try:
+        await asyncio.open_connection("localhost", served.server.port)
+        refused = False
+    except ConnectionRefusedError:
+        refused = True
+    assert not await call(connection)
+    await draining
+
+    assert refused
+    assert time.monotonic() - began < 30
+
+
+async def test_connections_that_stay_are_dropped_after_the_last_grace(served: Served) -> None:
+    reader, writer = await served.connect()
+    await until(lambda: served.server._listener.open_count == 1)
+
+    await served.server.drain(delay_s=0.0, timeout_s=0.2)
+
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    writer.close()
