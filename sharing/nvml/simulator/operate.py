@@ -18,6 +18,7 @@ from sharing.nvml.simulator import hardware
 from sharing.nvml.simulator.hardware import RefusedError
 from sharing.nvml.simulator.state import (
     MOST_EVENTS,
+    Delays,
     Event,
     Failure,
     Gpu,
@@ -280,6 +281,11 @@ def swap(machine: Machine, which: str, board: Board) -> tuple[Machine, Gpu]:
 def fail_calls(machine: Machine, failure: Failure) -> tuple[Machine, Failure]:
     """Let calls to a function fail, as often as asked."""
     return replace(machine, failures=(*machine.failures, failure)), failure
+
+
+def slow_down(machine: Machine, delays: Delays) -> tuple[Machine, Delays]:
+    """Let the slow calls take time."""
+    return replace(machine, delays=delays), delays
 
 
 def _new_gpu(board: Board, index: int, count: int, seed: str) -> Gpu:

@@ -119,7 +119,7 @@ class Store:
 
 def _decode(path: Path, content: bytes) -> Machine:
     subject = f"state file {path}"
-    remedy = "make a new one with 'gpu-sharing gpu create'"
+    remedy = "make a new one with 'gpu-sharing gpu --state FILE create'"
     try:
         raw = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -145,5 +145,5 @@ def _unavailable(path: Path, error: OSError) -> UnavailableError:
         f"state file {path}",
         error.strerror or str(error),
         fix="name a simulated machine's file, or make one",
-        example="gpu-sharing gpu create --state gpus.json 8xH100-80GB",
+        example="gpu-sharing gpu --state gpus.json create 8xH100-80GB",
     )

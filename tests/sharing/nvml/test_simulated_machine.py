@@ -91,7 +91,7 @@ def test_a_step_that_fails_changes_nothing(h100: SimulatedGpus) -> None:
         b"{",
         b'{"format": 99}',
         b'{"format": 1}',
-        b'{"format": 1, "seed": "", "gpus": [{"uuid": "", "board": "Z", "minor": 0, "pci_bus": 1}]}',
+        b'{"format":1, "seed": "", "gpus": [{"uuid": "", "board": "Z", "minor": 0, "pci_bus": 1}]}',
         b'{"format": 1, "seed": "x", "surprise": 1}',
         b"\xff\xfe",
     ],
@@ -104,7 +104,7 @@ def test_a_file_that_holds_no_machine_is_refused_by_name(tmp_path: Path, content
 
 
 def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match="gpu-sharing gpu create"):
+    with pytest.raises(UnavailableError, match=r"gpu-sharing gpu --state gpus\.json create"):
         simulator.bindings(tmp_path / "none.json")
 
 
