@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -84,15 +83,14 @@ class Store:
     def _replace(self, machine: Machine) -> None:
         # No fsync: a simulated driver need not outlive a power cut, only its processes.
         try:
-            folder, name = self.path.parent, self.path.name
-            descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(orjson.dumps(machine, option=orjson.OPT_INDENT_2))
+            # One name suffices under the lock, and a killed writer leaves one file at most.
+            temporary = self.path.with_name(f".{self.path.name}.new")
+            temporary.write_bytes(orjson.dumps(machine, option=orjson.OPT_INDENT_2))
             # File times are as coarse as the kernel's tick and inodes are reused, so two writes
             # within a tick could look alike to a reader; a time of our own always grows.
             stamp = max(time.time_ns(), self._last_stamp() + 1)
             os.utime(temporary, ns=(stamp, stamp))
-            Path(temporary).replace(self.path)
+            temporary.replace(self.path)
         except OSError as error:
             raise _unavailable(self.path, error) from error
 

@@ -19,8 +19,8 @@ from sharing.nvml.simulator.symbols import (
     put_field_address,
 )
 
-POLL_S: Final = 0.02
-"""How often a wait looks at the file: a stat call, 0.1 % of a core."""
+POLL_S: Final = 0.05
+"""How often a wait looks at the file: a stat call, a fifth of a percent of a core in all."""
 _ALL: Final = sum(EventType)
 
 
