@@ -96,6 +96,10 @@ class GpuState:
             if (placed := one.placed) is not None and placed in places
         )
 
+    def with_mps(self, layout: GpuLayout | None) -> GpuState:
+        """The same with another MPS daemon, or none."""
+        return replace(self, mps=layout)
+
     def as_found(self) -> GpuLayout:
         """The layout that describes the GPU as it is, for one that nobody gave a layout.
 

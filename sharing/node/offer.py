@@ -30,11 +30,19 @@ class GpuOffer:
     """Held, and not to be handed out again; by device id."""
 
 
-def offer_of(gpu: GpuState, target: Target, kubelet: Kubelet) -> GpuOffer:
-    """What a GPU gives to the kubelet, given where its layout comes to lie."""
+def offer_of(gpu: GpuState, target: Target, kubelet: Kubelet, *, closed: bool = False) -> GpuOffer:
+    """What a GPU gives to the kubelet, given where its layout comes to lie.
+
+    Args:
+        gpu: The GPU as it is.
+        target: Where its layout comes to lie.
+        kubelet: What the kubelet counts and who holds it.
+        closed: Offer nothing; what is held stays with its holders.
+    """
     holds = kubelet.held.on(gpu.uuid)
     foreign = strangers(gpu, target, holds)
-    shares = target.shares(gpu) if _mechanism_stands(gpu, target) else ()
+    stands = _mechanism_stands(gpu, target) and not closed
+    shares = target.shares(gpu) if stands else ()
     left_over = kubelet.on(gpu.uuid) - target.offers(gpu)
     if target.layout.mode is Mode.MIG:
         taken = {hold.device_id for hold in foreign} | {one.device_id for one in left_over}

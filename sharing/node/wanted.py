@@ -24,7 +24,8 @@ class WantedLayout:
 class Wanted:
     """The wanted layouts of a node's GPUs by UUID.
 
-    A GPU that is not named keeps what it is: a GPU in MIG mode stays so, any other is exclusive.
+    A GPU that is not named keeps the layout that it served last; one that never served any keeps
+    what it is: a GPU in MIG mode stays so, any other is exclusive.
     """
 
     by_uuid: Mapping[str, WantedLayout] = field(default_factory=dict)
@@ -58,6 +59,12 @@ class Wanted:
             )
         )
 
-    def of(self, gpu: GpuState) -> WantedLayout:
-        """What one GPU shall be."""
-        return self.by_uuid.get(gpu.uuid) or WantedLayout(layout=gpu.as_found())
+    def of(self, gpu: GpuState, applied: GpuLayout | None = None) -> WantedLayout:
+        """What one GPU shall be.
+
+        Args:
+            gpu: The GPU.
+            applied: The layout that it served last, if that is known.
+        """
+        named = self.by_uuid.get(gpu.uuid)
+        return named or WantedLayout(layout=applied or gpu.as_found())

@@ -1,0 +1,361 @@
+"""The agent of one node: a loop that makes its GPUs what they shall be and offers their shares.
+
+Each turn looks at the driver and the kubelet, takes stock, tells the kubelet what it may hand out,
+does the steps that nothing blocks, and publishes. Between turns it sleeps until an event, a watch
+or a slow timer wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import structlog
+
+from sharing.cluster.backoff import Backoff
+from sharing.cluster.client import Client
+from sharing.errors import GpuSharingError
+from sharing.layout import GpuLayout
+from sharing.mps.daemons import MpsDaemons
+from sharing.mps.program import MpsProgram, stand_in
+from sharing.node.api import NodeApi
+from sharing.node.clients import layout_of_holds
+from sharing.node.gpus import Gpus
+from sharing.node.infirmary import Infirmary
+from sharing.node.journal import Journal
+from sharing.node.listing import Listing
+from sharing.node.memory import Memory, recall
+from sharing.node.notice import Notice
+from sharing.node.observed import GpuState, gpu_state
+from sharing.node.plan import BlockerKind, Kubelet
+from sharing.node.podresources import SOCKET_NAME, PodResources
+from sharing.node.settings import AgentSettings
+from sharing.node.status import GpuReport, NodeReport
+from sharing.node.step import Advertise, Withdraw
+from sharing.node.stock import Knowledge, take_stock
+from sharing.node.wishes import Wish, Wishes
+from sharing.node.work import Workshop
+from sharing.nvml.observed import DriverEvent
+
+_log: Final = structlog.get_logger()
+_FIRST_POLL_S: Final = 0.01
+_LONGEST_POLL_S: Final = 0.2
+_AT_ONCE: Final = 0.0
+
+
+class Agent:
+    """Serves the GPUs of one node.
+
+    Args:
+        settings: What to serve and where.
+        client: The API server; None to work from the layout file alone.
+        journal: Where plans under way are noted; in the state folder if None.
+
+    Raises:
+        InputError: The layout file cannot be understood.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        client: Client | None = None,
+        *,
+        journal: Journal | None = None,
+    ) -> None:
+        self.ready = asyncio.Event()
+        """Set once everything wanted is offered, and published where there is an API server."""
+        self.report = NodeReport()
+        """What is known after the latest turn."""
+        self._settings = settings
+        self._tempo = settings.tempo
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        self._memory_path = settings.state_dir / "memory.json"
+        self._memory = recall(self._memory_path)
+        self._wake = asyncio.Event()
+        self._api = None if client is None else NodeApi(client, settings.node, self._wake.set)
+        self._notice = Notice(self._api)
+        self._wishes = Wishes(settings.layout_file, self._api, self._memory.wanted)
+        self._gpus = Gpus(settings.simulate, self._on_event)
+        self._kubelet = PodResources(settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir)
+        self._daemons = MpsDaemons(
+            settings.mps_dir,
+            program=MpsProgram() if settings.simulate is None else stand_in(),
+            compute_modes=self._gpus,
+            on_change=lambda _state: self._retell(),
+        )
+        self._work = Workshop(
+            gpus=self._gpus,
+            daemons=self._daemons,
+            journal=journal or Journal(settings.state_dir / "journal.json"),
+            tempo=settings.tempo,
+        )
+        self._infirmary = Infirmary(settings.health, dict(self._memory.ailments))
+        self._listing = Listing(settings, self._daemons, lambda: self._infirmary.ailments)
+        self._served: dict[str, GpuLayout] = {}
+        self._states: dict[str, GpuState] = {}
+        self._driver_version = ""
+        self._looked_at = -float("inf")
+        self._stale = True
+        self._met_daemons = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- life
+
+    async def run(self) -> None:
+        """Serve until cancelled. Pods and MPS daemons outlive it, as the settings say."""
+        interrupted = self._work.journal.recover()
+        if interrupted is not None:
+            _log.warning(
+                "plan was interrupted",
+                step=interrupted.steps[interrupted.at : interrupted.at + 1],
+                rebooted=interrupted.rebooted,
+            )
+        try:
+            if self._api is not None:
+                self._spawn(self._api.run())
+            await self._listing.plugins.start()
+            if self._api is not None:
+                await self._api.wait_synced(self._tempo.api_wait_s)
+            await self._loop()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listing.plugins.stop()
+        await self._daemons.stop(leave_running=self._settings.leave_mps_running)
+        await self._kubelet.close()
+        await self._gpus.close()
+
+    async def _loop(self) -> None:
+        waits = Backoff(first_s=0.2, cap_s=30.0).waits()
+        trouble = ""
+        while True:
+            self._wake.clear()
+            try:
+                nap_s = await self._turn()
+            except GpuSharingError as error:
+                nap_s = next(waits)
+                self._stale = True
+                if str(error) != trouble:
+                    _log.warning("turn failed", error=str(error))
+                trouble = str(error)
+                self._tell_trouble(trouble)
+            else:
+                if trouble:
+                    _log.info("turns go on", after=trouble)
+                    trouble, waits = "", Backoff(first_s=0.2, cap_s=30.0).waits()
+            if nap_s > _AT_ONCE:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(nap_s):
+                        await self._wake.wait()
+
+    # -- one turn
+
+    async def _turn(self) -> float:
+        """One turn; how many seconds to sleep after it."""
+        fresh = await self._look()
+        pods = None if self._api is None else self._api.pods()
+        kubelet = await self._kubelet.view(pods)
+        await self._meet_daemons(kubelet)
+        wish = self._wishes.now(tuple(self._states.values()))
+        await self._remember()
+        reports = tuple(self._stock(gpu, wish, kubelet) for gpu in self._states.values())
+        await self._listing.tell(reports)
+        self.report = self._noted(reports, wish)
+        nap_s = await self._act(reports, fresh=fresh)
+        self._notice.publish(self.report)
+        if nap_s > _AT_ONCE:
+            await self._settle(reports)
+        return nap_s
+
+    async def _look(self) -> bool:
+        """Look at the GPUs if that is due; whether it was."""
+        since = time.monotonic() - self._looked_at
+        due = self._tempo.probe_s if self._infirmary.occupied else self._tempo.observe_s
+        if not self._stale and since < due:
+            return False
+        await self._gpus.open()
+        sighting = await self._gpus.look()
+        self._looked_at, self._stale = time.monotonic(), False
+        self._driver_version = sighting.node.driver_version
+        self._infirmary.see(sighting)
+        states = (
+            gpu_state(
+                gpu,
+                sighting.processes[gpu.uuid],
+                before=self._states.get(gpu.uuid),
+                mps=self._work.mps.get(gpu.uuid),
+            )
+            for gpu in sighting.node.gpus
+            if gpu.uuid
+        )
+        self._states = {gpu.uuid: gpu for gpu in states}
+        self._work.memory_mib = {gpu.uuid: gpu.memory_mib for gpu in self._states.values()}
+        return True
+
+    async def _meet_daemons(self, kubelet: Kubelet) -> None:
+        """Take over the MPS daemons of an earlier agent, once it is known who uses them."""
+        if self._met_daemons:
+            return
+        for uuid, gpu in self._states.items():
+            applied = self._memory.applied.get(uuid)
+            found = layout_of_holds(kubelet.held.on(uuid))
+            layout = applied if applied is not None and applied.mode == "mps" else found
+            if layout is not None and not gpu.mig_enabled:
+                self._work.mps[uuid] = layout
+        await self._daemons.start()
+        await self._work.apply_mps()
+        self._met_daemons = True
+        self._with_mps()
+
+    def _with_mps(self) -> None:
+        self._states = {
+            uuid: gpu.with_mps(self._work.mps.get(uuid)) for uuid, gpu in self._states.items()
+        }
+
+    def _stock(self, gpu: GpuState, wish: Wish, kubelet: Kubelet) -> GpuReport:
+        known = Knowledge(
+            served=self._served,
+            applied=self._memory.applied,
+            ailments=self._infirmary.ailments,
+            failures=self._work.failures,
+        )
+        return take_stock(gpu, wish.wanted, kubelet, known, managed=wish.managed)
+
+    async def _act(self, reports: Sequence[GpuReport], *, fresh: bool) -> float:
+        awake = [one for one in reports if not self._work.rests(one.gpu.uuid)]
+        ready = [step for one in awake for step in one.plan.ready]
+        withdrawals = [step for step in ready if isinstance(step, Withdraw)]
+        physical = [step for step in ready if not isinstance(step, Withdraw | Advertise)]
+        for step in (*withdrawals, *physical):
+            self._served.pop(step.gpu, None)
+        if physical:
+            if not fresh:
+                self._stale = True
+                return _AT_ONCE
+            await self._work.do(physical)
+            self._with_mps()
+            self._stale = True
+            return _AT_ONCE
+        if withdrawals and await self._kubelet_agrees(withdrawals):
+            return _AT_ONCE
+        if await self._adopt(awake):
+            return _AT_ONCE
+        return self._nap_s(reports)
+
+    async def _kubelet_agrees(self, withdrawals: Sequence[Withdraw]) -> bool:
+        """Wait until the kubelet counts none of these shares; False when time ran out."""
+        gone = {share for step in withdrawals for share in step.shares}
+        poll_s = _FIRST_POLL_S
+        try:
+            async with asyncio.timeout(self._tempo.withdrawal_s):
+                while (await self._kubelet.view()).offered & gone:
+                    await asyncio.sleep(poll_s)
+                    poll_s = min(poll_s * 2, _LONGEST_POLL_S)
+        except TimeoutError:
+            _log.warning("kubelet still counts withdrawn shares", shares=len(gone))
+            return False
+        await asyncio.sleep(self._tempo.admission_s)
+        return True
+
+    async def _adopt(self, reports: Sequence[GpuReport]) -> bool:
+        """Take note of the layouts that are served in full now; whether there are new ones."""
+        served = {
+            one.gpu.uuid: step.layout
+            for one in reports
+            for step in one.plan.ready
+            if isinstance(step, Advertise)
+        }
+        if not served:
+            return False
+        self._served |= served
+        for uuid, layout in sorted(served.items()):
+            self._work.forgive(uuid)
+            _log.info("layout is served", gpu=uuid, layout=str(layout))
+        return True
+
+    def _nap_s(self, reports: Sequence[GpuReport]) -> float:
+        tempo = self._tempo
+        naps = [tempo.observe_s]
+        blockers = [blocker for one in reports for blocker in one.plan.blocked_by]
+        if blockers:
+            naps.append(tempo.blocked_s)
+        if any(one.kind is BlockerKind.PROCESS for one in blockers):
+            self._stale = True
+        if any(one.holds for one in reports):
+            naps.append(tempo.holders_s)
+        if self._infirmary.occupied:
+            naps.append(tempo.probe_s)
+        if self._settings.layout_file is not None:
+            naps.append(tempo.file_s)
+        rests = [self._work.rests(one.gpu.uuid) for one in reports]
+        naps += [rest for rest in rests if rest > 0]
+        return min(naps)
+
+    # -- what is told and kept
+
+    def _noted(self, reports: tuple[GpuReport, ...], wish: Wish) -> NodeReport:
+        if not any(one.plan.steps for one in reports):
+            self._work.done = 0
+        return NodeReport(
+            driver_version=self._driver_version,
+            gpus=reports,
+            generation=wish.generation,
+            done=self._work.done,
+            trouble="" if wish.managed else "the Node has no label gpu.sharing/managed=true",
+            complaint=wish.complaint,
+        )
+
+    def _tell_trouble(self, trouble: str) -> None:
+        self._notice.publish(self.report.in_trouble(trouble))
+
+    async def _settle(self, reports: Sequence[GpuReport]) -> None:
+        """Say that we are ready, once all that can be done is done."""
+        if self.ready.is_set() or any(
+            one.plan.steps and not one.plan.blocked_by for one in reports
+        ):
+            return
+        if await self._listing.plugins.wait_serving(_LONGEST_POLL_S) and await self._notice.heard():
+            self.ready.set()
+        else:
+            self._wake.set()
+
+    async def _remember(self) -> None:
+        """Keep what must outlive us; on disk before anything is done for it."""
+        applied = {**self._memory.applied, **self._served}
+        memory = Memory(
+            wanted=self._wishes.last, applied=applied, ailments=self._infirmary.ailments
+        )
+        if memory != self._memory:
+            await asyncio.to_thread(memory.save, self._memory_path)
+            self._memory = memory
+
+    # -- what wakes it
+
+    def _on_event(self, event: DriverEvent) -> None:
+        self._stale = True
+        if self._infirmary.hear(event, self._states.values()):
+            self._retell()
+        self._wake.set()
+
+    def _retell(self) -> None:
+        """A device's health changed: the kubelet hears of it at once, whatever we are at."""
+        self._spawn(self._listing.retell())
+        self._wake.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            _log.error("background work failed", error=str(fault))
+            self._wake.set()

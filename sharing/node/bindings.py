@@ -1,0 +1,90 @@
+"""From an offer to what the kubelet and the container runtime have to know about each share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sharing.mode import Mode
+from sharing.mps.daemons import DaemonFolders
+from sharing.mps.limits import share_limits
+from sharing.node.observed import GpuState
+from sharing.node.offer import GpuOffer
+from sharing.plugin.binding import MpsBinding, ShareBinding
+from sharing.share import Share
+from sharing.size import OneOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a binding needs besides its GPU."""
+
+    folders: Callable[[str], DaemonFolders]
+    """Where a GPU's MPS daemon and its clients meet."""
+    is_healthy: Callable[[Share], bool]
+    """Whether a share may be handed out now."""
+    device_nodes: Callable[[GpuState, Share], tuple[str, ...]] = lambda _gpu, _share: ()
+    """Device files of a share inside a container."""
+
+
+def bind(
+    gpu: GpuState, offer: GpuOffer, around: Surroundings
+) -> tuple[tuple[ShareBinding, ...], tuple[ShareBinding, ...]]:
+    """What one GPU gives to the kubelet.
+
+    Returns:
+        What is listed, and what only its holders keep.
+    """
+    return (
+        tuple(_binding(gpu, share, around) for share in offer.shares),
+        tuple(_binding(gpu, share, around) for share in offer.draining),
+    )
+
+
+def _binding(gpu: GpuState, share: Share, around: Surroundings) -> ShareBinding:
+    return ShareBinding(
+        device_id=share.device_id,
+        resource=share.share_class.resource_name,
+        visible=visible_uuid(gpu, share),
+        mode=share.share_class.mode,
+        memory_mib=share.memory_mib,
+        gpu_uuid=gpu.uuid,
+        device_nodes=around.device_nodes(gpu, share),
+        numa_node=gpu.numa_node,
+        healthy=around.is_healthy(share),
+        mps=_mps(gpu, share, around),
+    )
+
+
+def visible_uuid(gpu: GpuState, share: Share) -> str:
+    """What a container of this share sees: the MIG device's UUID, or the GPU's."""
+    for one in gpu.instances:
+        if one.mig_uuid is not None and one.device_id(gpu.uuid) == share.device_id:
+            return one.mig_uuid
+    return gpu.uuid
+
+
+def _mps(gpu: GpuState, share: Share, around: Surroundings) -> MpsBinding | None:
+    size = share.share_class.size
+    if share.share_class.mode is not Mode.MPS or not isinstance(size, OneOf):
+        return None
+    folders = around.folders(gpu.uuid)
+    limits = share_limits(size, gpu.memory_mib)
+    return MpsBinding(
+        pipe_dir=str(folders.pipe),
+        memory_limit_mib=limits.memory_mib,
+        thread_percentage=limits.thread_percentage,
+        shm_dir=None if folders.shm is None else str(folders.shm),
+    )
+
+
+def flattened(
+    pairs: Iterable[tuple[tuple[ShareBinding, ...], tuple[ShareBinding, ...]]],
+) -> tuple[tuple[ShareBinding, ...], tuple[ShareBinding, ...]]:
+    """The bindings of all GPUs together."""
+    listed: list[ShareBinding] = []
+    held: list[ShareBinding] = []
+    for shares, draining in pairs:
+        listed += shares
+        held += draining
+    return tuple(listed), tuple(held)

@@ -1,0 +1,173 @@
+"""The driver, for an event loop: every call in one thread, its events in a second one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+
+from sharing.board import Placement
+from sharing.errors import DriverError
+from sharing.migprofile import MigProfile
+from sharing.nvml.codes import ComputeMode
+from sharing.nvml.driver import Driver
+from sharing.nvml.errors import DriverUnavailableError, InstanceNotFoundError, NvmlError
+from sharing.nvml.observed import (
+    DriverEvent,
+    GpuProcess,
+    ModeChange,
+    ObservedGpu,
+    ObservedNode,
+)
+
+T = TypeVar("T")
+_WAIT_S: Final = 1.0
+"""How long closing may take; a wait in the library cannot be interrupted."""
+_REOPEN_S: Final = 2.0
+_log: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One look at all GPUs: what they are and what runs on them."""
+
+    node: ObservedNode
+    processes: dict[str, tuple[GpuProcess, ...]]
+
+
+class ModeChangeError(DriverError):
+    """MIG mode did not change."""
+
+
+class Gpus:
+    """The GPUs of this node; also the compute modes that MPS needs.
+
+    Args:
+        simulate: State file of simulated GPUs; the real driver if None.
+        on_event: Called in the event loop for each event.
+    """
+
+    def __init__(self, simulate: Path | None, on_event: Callable[[DriverEvent], None]) -> None:
+        self._driver = Driver(simulate)
+        self._on_event = on_event
+        self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
+        self._closing = threading.Event()
+        self._watching: threading.Thread | None = None
+        self._open = False
+
+    async def open(self) -> None:
+        """Open the driver and begin to listen; does nothing if it is open.
+
+        Raises:
+            DriverError: There is no driver, or it does not answer.
+        """
+        if self._open:
+            return
+        await self._run(self._driver.open)
+        self._open = True
+        if self._watching is None:
+            loop = asyncio.get_running_loop()
+            self._watching = threading.Thread(
+                target=self._watch, args=(loop,), name="nvml events", daemon=True
+            )
+            self._watching.start()
+
+    async def close(self) -> None:
+        """Stop listening and close the driver."""
+        self._closing.set()
+        if self._watching is not None:
+            await asyncio.to_thread(self._watching.join)
+        await self._run(self._driver.close)
+        self._calls.shutdown(wait=False)
+
+    async def look(self) -> Sighting:
+        """All GPUs as they are now.
+
+        Raises:
+            DriverError: The driver went away; it is opened again by the next ``open``.
+        """
+        try:
+            return await self._run(self._look)
+        except DriverUnavailableError:
+            self._open = False
+            raise
+
+    async def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
+        """Change a GPU's MIG mode.
+
+        Raises:
+            DriverError: It did not change, or waits for a reset.
+        """
+        change = await self._run(lambda: self._driver.set_mig_mode(uuid, on=enabled))
+        if change is ModeChange.APPLIED:
+            return
+        wish = f"MIG mode cannot be turned {'on' if enabled else 'off'} now"
+        if change is ModeChange.IN_USE:
+            raise ModeChangeError(
+                f"GPU {uuid}",
+                f"{wish}: something holds the GPU",
+                fix="stop monitoring agents and other clients of this GPU; it is tried again",
+            )
+        raise ModeChangeError(
+            f"GPU {uuid}",
+            f"{wish}: the change waits for a reset",
+            fix="restart the node, or reset this GPU while nothing uses it",
+            example=f"nvidia-smi --gpu-reset -i {uuid}",
+        )
+
+    async def create(self, uuid: str, profile: MigProfile, placement: Placement) -> None:
+        """Create an instance at a place. Raises DriverError."""
+        await self._run(lambda: self._driver.create_instance(uuid, profile, placement))
+
+    async def destroy(self, uuid: str, gi_id: int) -> None:
+        """Destroy an instance. Raises DriverError."""
+        await self._run(lambda: self._driver.destroy_instance(uuid, gi_id))
+
+    async def get(self, gpu_uuid: str) -> int:
+        """A GPU's compute mode, for MPS. Raises DriverError."""
+        gpu = await self._run(lambda: self._driver.observe().gpu(gpu_uuid))
+        if gpu is None:
+            raise InstanceNotFoundError(f"GPU {gpu_uuid}", "is not there")
+        return int(gpu.compute_mode)
+
+    async def set(self, gpu_uuid: str, mode: int) -> None:
+        """Change a GPU's compute mode, for MPS. Raises DriverError."""
+        await self._run(lambda: self._driver.set_compute_mode(gpu_uuid, ComputeMode(mode)))
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._calls, call)
+
+    def _look(self) -> Sighting:
+        node = self._driver.observe()
+        return Sighting(node=node, processes={gpu.uuid: self._processes(gpu) for gpu in node.gpus})
+
+    def _processes(self, gpu: ObservedGpu) -> tuple[GpuProcess, ...]:
+        if not gpu.readable:
+            return ()
+        try:
+            return self._driver.processes(gpu.uuid)
+        except DriverUnavailableError:
+            raise
+        except NvmlError as error:
+            # Lost between two calls; the next look tells.
+            _log.warning("processes were not listed", gpu=gpu.uuid, error=str(error))
+            return ()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._closing.is_set():
+            try:
+                with self._driver.watch() as watch:
+                    while not self._closing.is_set():
+                        event = watch.wait(_WAIT_S)
+                        if event is not None:
+                            loop.call_soon_threadsafe(self._on_event, event)
+            except (DriverError, RuntimeError) as error:
+                # RuntimeError: the loop was closed under us.
+                if not self._closing.wait(_REOPEN_S):
+                    _log.warning("GPU events were interrupted", error=str(error))

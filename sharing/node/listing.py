@@ -1,0 +1,114 @@
+"""What the kubelet is told: the offers of all GPUs, with the health of this very moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from sharing.mode import Mode
+from sharing.mps.daemons import MpsDaemons
+from sharing.node.bindings import Surroundings, bind, flattened
+from sharing.node.devicefiles import device_nodes
+from sharing.node.health import Ailment
+from sharing.node.settings import AgentSettings
+from sharing.node.status import GpuReport
+from sharing.plugin.binding import ShareBinding
+from sharing.plugin.plugins import DevicePlugins
+from sharing.share import Share
+
+_UNKNOWN: Final = "its MPS daemon has not started"
+
+
+class Listing:
+    """Tells the kubelet what there is, and at once when a device falls ill.
+
+    Args:
+        settings: Where the kubelet's sockets and CDI files lie, and how to answer.
+        daemons: The MPS daemons, whose shares wait for them.
+        ailments: The faults known now, by GPU UUID or device id.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        daemons: MpsDaemons,
+        ailments: Callable[[], Mapping[str, Ailment]],
+    ) -> None:
+        self._daemons = daemons
+        self._ailments = ailments
+        self._has_files = settings.simulate is None
+        self._reports: tuple[GpuReport, ...] = ()
+        self._told: object = None
+        self._lock = asyncio.Lock()
+        self.plugins = DevicePlugins(
+            settings.plugin_dir,
+            cdi_dir=settings.cdi_dir,
+            state_dir=_folder(settings.state_dir / "cdi"),
+            settings=settings.answers,
+            why_not_ready=self._why_not_ready,
+        )
+
+    async def tell(self, reports: Sequence[GpuReport]) -> None:
+        """Make the kubelet's view that of these reports.
+
+        Raises:
+            PluginError: Nothing changed for the kubelet.
+        """
+        self._reports = tuple(reports)
+        await self.retell()
+
+    async def retell(self) -> None:
+        """Tell the kubelet again, if the health of anything changed since.
+
+        Raises:
+            PluginError: Nothing changed for the kubelet.
+        """
+        async with self._lock:
+            bindings = self._bindings()
+            if bindings == self._told:
+                return
+            self._told = None  # what a failure leaves behind is not known
+            listed, held = bindings
+            await self.plugins.advertise(listed, held=held)
+            self._told = bindings
+
+    def _bindings(self) -> tuple[tuple[ShareBinding, ...], tuple[ShareBinding, ...]]:
+        ailments = self._ailments()
+        pairs = []
+        for report in self._reports:
+            current = replace(report, ailments=ailments)
+            around = Surroundings(
+                folders=self._daemons.folders,
+                is_healthy=partial(self._is_healthy, current),
+                device_nodes=device_nodes if self._has_files else _no_files,
+            )
+            pairs.append(bind(report.gpu, report.offer, around))
+        return flattened(pairs)
+
+    def _is_healthy(self, report: GpuReport, share: Share) -> bool:
+        if share.share_class.mode is Mode.MPS:
+            state = self._daemons.state(share.gpu_uuid)
+            if state is None or not state.ready:
+                return False
+        return report.is_healthy(share)
+
+    def _why_not_ready(self, binding: ShareBinding) -> str | None:
+        if binding.mps is None:
+            return None
+        state = self._daemons.state(binding.gpu_uuid)
+        if state is None:
+            return _UNKNOWN
+        return None if state.ready else state.reason or _UNKNOWN
+
+
+def _no_files(_gpu: object, _share: object) -> tuple[str, ...]:
+    return ()
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path

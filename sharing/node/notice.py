@@ -1,0 +1,52 @@
+"""What the agent publishes of a report, where there is an API server to publish it at."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final
+
+from sharing.api.node import Condition
+from sharing.node.api import NodeApi, Publication
+from sharing.node.status import NodeReport, labels_of, milli_capacity, status_of
+
+_WAIT_S: Final = 2.0
+
+
+class Notice:
+    """Publishes reports.
+
+    Args:
+        api: The API server; None where there is none.
+    """
+
+    def __init__(self, api: NodeApi | None) -> None:
+        self._api = api
+        self._conditions: tuple[Condition, ...] = ()
+
+    def publish(self, report: NodeReport) -> None:
+        """Have the API server show this; returns at once."""
+        if self._api is None:
+            return
+        seen = self._api.spec
+        before = self._conditions or (() if seen is None else seen.status.conditions)
+        status = status_of(report, before, datetime.now(UTC))
+        self._conditions = status.conditions
+        self._api.publish(
+            Publication(
+                status=status,
+                labels=labels_of(report),
+                milli=milli_capacity(report),
+            )
+        )
+
+    async def heard(self) -> bool:
+        """Wait until the server has it; False when time ran out."""
+        if self._api is None:
+            return True
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await self._api.published.wait()
+        except TimeoutError:
+            return False
+        return True

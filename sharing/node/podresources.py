@@ -1,0 +1,106 @@
+"""The kubelet's PodResources socket: what is offered, and who holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from sharing.errors import UnavailableError
+from sharing.node import checkpoint
+from sharing.node.checkpoint import PodName
+from sharing.node.held import Held, Hold, Holder
+from sharing.node.plan import Kubelet
+from sharing.node.target import Offered
+from sharing.plugin.proto import podresources_pb2 as api
+from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
+
+if TYPE_CHECKING:
+    from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerAsyncStub
+
+SOCKET_NAME: Final = "kubelet.sock"
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 16 << 20),
+    # Without it a kubelet that restarts is found again only after a back-off of minutes.
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class PodResources:
+    """A connection to the kubelet's PodResources service, made anew when it breaks.
+
+    Args:
+        socket: The kubelet's socket.
+        checkpoint_folder: Where the kubelet's checkpoint lies.
+        timeout_s: Limit of one question.
+    """
+
+    def __init__(self, socket: Path, checkpoint_folder: Path, *, timeout_s: float = 5.0) -> None:
+        self._socket = socket
+        self._folder = checkpoint_folder
+        self._timeout_s = timeout_s
+        self._channel: grpc.aio.Channel | None = None
+
+    async def view(self, pods: Mapping[str, PodName] | None = None) -> Kubelet:
+        """What the kubelet offers and who holds it.
+
+        What is offered is read first, so that a share which is offered no longer has its last
+        holder in the list.
+
+        Args:
+            pods: Pods of this node that are not finished, by uid; None if nobody can tell.
+
+        Raises:
+            UnavailableError: The kubelet does not answer.
+        """
+        stub = self._stub()
+        try:
+            allocatable = await stub.GetAllocatableResources(
+                api.AllocatableResourcesRequest(), timeout=self._timeout_s
+            )
+            answer = await stub.List(api.ListPodResourcesRequest(), timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            await self.close()
+            raise UnavailableError(
+                f"kubelet at {self._socket}",
+                f"it does not answer: {error.details() or error.code().name}",
+                fix="check that the kubelet runs and that its pod-resources folder is mounted",
+            ) from error
+        listed = tuple(_holds(answer))
+        entries = await asyncio.to_thread(checkpoint.read, self._folder)
+        offered = frozenset(
+            Offered(device.resource_name, device_id)
+            for device in allocatable.devices
+            for device_id in device.device_ids
+        )
+        held = Held.of((*listed, *checkpoint.unlisted(entries, listed, pods)))
+        return Kubelet(held=held, offered=offered)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    def _stub(self) -> PodResourcesListerAsyncStub:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+        return PodResourcesListerStub(self._channel)
+
+
+def _holds(answer: api.ListPodResourcesResponse) -> list[Hold]:
+    return [
+        Hold(
+            device_id=device_id,
+            resource=device.resource_name,
+            holder=Holder(namespace=pod.namespace, pod=pod.name, container=container.name),
+        )
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for device in container.devices
+        for device_id in device.device_ids
+    ]

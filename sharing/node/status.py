@@ -1,0 +1,280 @@
+"""GPUNode.status, node labels and the accounting capacity: what a node says of itself (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from sharing import names
+from sharing.api.layout import LayoutSpec
+from sharing.api.node import (
+    Condition,
+    GpuNodeStatus,
+    Health,
+    Holder,
+    ObservedGpuStatus,
+    ObservedShare,
+    PlanStatus,
+)
+from sharing.layout import GpuLayout
+from sharing.migprofile import MigProfile
+from sharing.node.bindings import visible_uuid
+from sharing.node.health import Ailment, is_ill
+from sharing.node.held import Hold
+from sharing.node.observed import GpuState
+from sharing.node.offer import GpuOffer
+from sharing.node.plan import GpuPlan
+from sharing.share import Share, worth_milli
+from sharing.size import MILLI_PER_GPU
+
+_NOT_IN_A_LABEL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_LABEL_LENGTH: Final = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """Everything that is known about one GPU at one moment."""
+
+    gpu: GpuState
+    plan: GpuPlan
+    offer: GpuOffer
+    holds: tuple[Hold, ...] = ()
+    served: GpuLayout | None = None
+    cordoned: bool = False
+    refused: str = ""
+    """Why the wanted layout cannot be had on this board; empty if it can."""
+    failure: str = ""
+    """What the driver said to the last step, if it refused."""
+    ailments: Mapping[str, Ailment] = field(default_factory=dict)
+    """By GPU UUID, or by device id where only a MIG instance is ill."""
+
+    @property
+    def ill(self) -> Ailment | None:
+        """The fault of the GPU as a whole, if it has one."""
+        ailment = self.ailments.get(self.gpu.uuid)
+        return ailment if is_ill(ailment) else None
+
+    @property
+    def usable(self) -> bool:
+        """Whether the GPU as a whole takes work."""
+        return not self.gpu.lost and not self.cordoned and self.ill is None
+
+    def is_healthy(self, share: Share) -> bool:
+        """Whether a share may be handed out."""
+        return self.usable and not is_ill(self.ailments.get(share.device_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """Everything that is known about a node at one moment."""
+
+    driver_version: str = ""
+    gpus: tuple[GpuReport, ...] = ()
+    generation: int | None = None
+    """Of the GPUNode whose spec is wanted."""
+    done: int = 0
+    """Steps that the plan under way has behind it."""
+    trouble: str = ""
+    """Why nothing can be said or done: no driver, no kubelet, not ours to serve."""
+    complaint: str = ""
+    """What is wrong with the GPUNode's spec."""
+
+    def in_trouble(self, trouble: str) -> NodeReport:
+        """The same, with why nothing can be said or done."""
+        return replace(self, trouble=trouble)
+
+
+def status_of(report: NodeReport, before: Iterable[Condition], now: datetime) -> GpuNodeStatus:
+    """What the GPUNode says.
+
+    Args:
+        report: The node.
+        before: The conditions as they were: what did not change keeps its time.
+        now: The time, for conditions that changed.
+    """
+    steps = [one for each in report.gpus for one in each.plan.steps]
+    blockers = sorted({str(one) for each in report.gpus for one in each.plan.blocked_by})
+    blockers += [each.failure for each in report.gpus if each.failure and each.plan.steps]
+    plan = None
+    if steps:
+        plan = PlanStatus(
+            steps=tuple(str(one.step) for one in steps),
+            done=report.done,
+            blocked_by=tuple(blockers),
+        )
+    return GpuNodeStatus(
+        observed_generation=report.generation,
+        driver_version=report.driver_version,
+        gpus=tuple(_gpu(each) for each in report.gpus),
+        plan=plan,
+        conditions=_conditions(report, plan, {one.type: one for one in before}, now),
+    )
+
+
+def _gpu(report: GpuReport) -> ObservedGpuStatus:
+    gpu = report.gpu
+    return ObservedGpuStatus(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        board=gpu.board.name,
+        product=gpu.product,
+        memory_mib=gpu.memory_mib,
+        pci_bus_id=gpu.pci_bus_id,
+        numa_node=gpu.numa_node,
+        mig_enabled=gpu.mig_enabled,
+        health=_health(report),
+        layout=None if report.served is None else LayoutSpec.from_layout(report.served),
+        shares=tuple(
+            _share(report, share, offered=offered)
+            for shares, offered in ((report.offer.shares, True), (report.offer.draining, False))
+            for share in shares
+        ),
+    )
+
+
+def _health(report: GpuReport) -> Health:
+    ill = report.ill
+    if ill is not None:
+        since = datetime.fromtimestamp(ill.since, UTC)
+        return Health(healthy=False, reason=ill.reason, message=ill.message, since=_stamp(since))
+    if report.gpu.lost:
+        return Health(healthy=False, reason="Unreadable", message="the driver cannot read it")
+    if report.cordoned:
+        return Health(healthy=False, reason="Cordoned", message="GPUNode.spec cordons it")
+    return Health()
+
+
+def _share(report: GpuReport, share: Share, *, offered: bool) -> ObservedShare:
+    visible = visible_uuid(report.gpu, share)
+    holders = sorted(
+        {
+            hold.holder
+            for hold in report.holds
+            if hold.device_id == share.device_id and hold.holder is not None
+        }
+    )
+    return ObservedShare(
+        id=share.device_id,
+        resource=share.share_class.resource_name,
+        memory_mib=share.memory_mib,
+        milli=_milli(report.gpu, share),
+        healthy=offered and report.is_healthy(share),
+        mig_uuid=None if visible == report.gpu.uuid else visible,
+        holders=tuple(
+            Holder(namespace=one.namespace, pod=one.pod, container=one.container) for one in holders
+        ),
+    )
+
+
+def _milli(gpu: GpuState, share: Share) -> int:
+    size = share.share_class.size
+    slices = size.gpu_slices if isinstance(size, MigProfile) else 0
+    return worth_milli(
+        share.share_class,
+        memory_mib=share.memory_mib,
+        gpu_memory_mib=max(gpu.memory_mib, 1),
+        compute_share=(slices, gpu.board.mig_compute_slices or 1),
+    )
+
+
+def _conditions(
+    report: NodeReport, plan: PlanStatus | None, before: Mapping[str, Condition], now: datetime
+) -> tuple[Condition, ...]:
+    ill = [each for each in report.gpus if each.ill is not None or each.gpu.lost]
+    healthy = (
+        ("False", "GpusUnhealthy", _listed(f"GPU {each.gpu.index}: {_why(each)}" for each in ill))
+        if ill
+        else ("True", "AllHealthy", "")
+    )
+    stated = {"Ready": _ready(report, plan), "Healthy": healthy}
+    return tuple(
+        _condition(kind, *said, report.generation, before.get(kind), now)
+        for kind, said in stated.items()
+    )
+
+
+def _why(report: GpuReport) -> str:
+    return report.ill.message if report.ill else "the driver cannot read it"
+
+
+def _ready(report: NodeReport, plan: PlanStatus | None) -> tuple[str, str, str]:
+    if report.trouble:
+        return "False", "Unavailable", report.trouble
+    if report.complaint:
+        return "False", "SpecInvalid", report.complaint
+    refused = [f"GPU {each.gpu.index}: {each.refused}" for each in report.gpus if each.refused]
+    if refused:
+        return "False", "LayoutRefused", _listed(refused)
+    if plan is None:
+        return "True", "LayoutServed", ""
+    if plan.blocked_by:
+        return "False", "LayoutBlocked", _listed(plan.blocked_by)
+    return "False", "LayoutChanging", f"{len(plan.steps)} steps to go"
+
+
+def _condition(  # noqa: PLR0917 - the parts of a condition
+    kind: str,
+    status: str,
+    reason: str,
+    message: str,
+    generation: int | None,
+    before: Condition | None,
+    now: datetime,
+) -> Condition:
+    since = before.last_transition_time if before and before.status == status else _stamp(now)
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message[:1024],
+        last_transition_time=since,
+        observed_generation=generation,
+    )
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return "; ".join(parts)
+
+
+def labels_of(report: NodeReport) -> dict[str, str]:
+    """The node's labels for selection: hints, never truth for allocation."""
+    smallest: dict[str, int] = {}
+    modes = set()
+    for each in report.gpus:
+        for share in each.offer.shares:
+            modes.add(share.share_class.mode.value)
+            key = share.share_class.memory_label
+            smallest[key] = min(smallest.get(key, share.memory_mib), share.memory_mib)
+    labels = {key: str(memory_mib) for key, memory_mib in sorted(smallest.items())}
+    boards = sorted({each.gpu.board.name for each in report.gpus})
+    stated = {
+        names.MODES_LABEL: "_".join(sorted(modes)),
+        names.BOARD_LABEL: _label_value("_".join(boards)),
+        names.DRIVER_LABEL: _label_value(report.driver_version),
+    }
+    return labels | {key: value for key, value in stated.items() if value}
+
+
+def is_ours(label: str) -> bool:
+    """Whether a node label is one that an agent writes, so that it may remove it too."""
+    domain, _, name = label.partition("/")
+    if label in (names.MODES_LABEL, names.BOARD_LABEL, names.DRIVER_LABEL):
+        return True
+    ours = domain == names.PREFIX or domain.endswith(f".{names.PREFIX}")
+    return ours and name.endswith(".memory-mib")
+
+
+def milli_capacity(report: NodeReport) -> int:
+    """Capacity of the accounting resource: 1000 for each GPU that takes work."""
+    return MILLI_PER_GPU * sum(each.usable for each in report.gpus)
+
+
+def _label_value(text: str) -> str:
+    return _NOT_IN_A_LABEL.sub("-", text)[:_LABEL_LENGTH].strip("-_.")

@@ -1,0 +1,132 @@
+"""Doing the steps of a plan: one after the other, each in the journal before it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from sharing.cluster.backoff import Backoff
+from sharing.errors import GpuSharingError
+from sharing.layout import GpuLayout
+from sharing.mps.daemons import MpsDaemons
+from sharing.node.clients import daemons_of
+from sharing.node.gpus import Gpus
+from sharing.node.journal import Journal
+from sharing.node.settings import Tempo
+from sharing.node.step import (
+    Advertise,
+    CreateInstance,
+    DestroyInstance,
+    SetMigMode,
+    StartMps,
+    Step,
+    StopMps,
+    Withdraw,
+)
+
+_log: Final = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Retry:
+    """When a GPU's next step may be tried after the driver refused one."""
+
+    delays: Iterable[float]
+    at: float
+    reason: str
+
+
+@dataclass(slots=True)
+class Workshop:
+    """Carries out steps on GPUs and MPS daemons.
+
+    A step that fails ends the work on its GPU for this time; the others go on. What the GPU is
+    then has to be read from the driver again.
+    """
+
+    gpus: Gpus
+    daemons: MpsDaemons
+    journal: Journal
+    tempo: Tempo
+    memory_mib: dict[str, int] = field(default_factory=dict)
+    """Memory of each GPU by UUID; kept up to date by the agent."""
+    mps: dict[str, GpuLayout] = field(default_factory=dict)
+    """The layout that each GPU's MPS daemon serves, by UUID."""
+    done: int = 0
+    """Steps done since the last plan was finished."""
+    _retries: dict[str, _Retry] = field(default_factory=dict)
+
+    def rests(self, gpu: str) -> float:
+        """For how many seconds a GPU is left alone after a failure; 0 if it is not."""
+        retry = self._retries.get(gpu)
+        return max(0.0, retry.at - time.monotonic()) if retry else 0.0
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """What went wrong last, by GPU."""
+        return {gpu: retry.reason for gpu, retry in self._retries.items()}
+
+    def forgive(self, gpu: str) -> None:
+        """Try again at once: the plan of a GPU is done, or another one."""
+        self._retries.pop(gpu, None)
+
+    async def apply_mps(self) -> None:
+        """Make the MPS daemons those that ``mps`` names."""
+        await self.daemons.apply(daemons_of(self.mps, self.memory_mib))
+
+    async def do(self, steps: Sequence[Step]) -> None:
+        """Do steps in order."""
+        self.journal.begin(steps)
+        failed: set[str] = set()
+        started: list[str] = []
+        for number, step in enumerate(steps):
+            if step.gpu in failed:
+                continue
+            try:
+                await asyncio.to_thread(self.journal.starting, number)
+                await self._do(step)
+            except GpuSharingError as error:
+                failed.add(step.gpu)
+                self._fail(step, error)
+                continue
+            self.done += 1
+            _log.info("step was done", gpu=step.gpu, step=str(step))
+            if isinstance(step, StartMps):
+                started.append(step.gpu)
+        await asyncio.gather(
+            *(self.daemons.wait_ready(gpu, self.tempo.mps_ready_s) for gpu in started)
+        )
+        await asyncio.to_thread(self.journal.finish)
+
+    async def _do(self, step: Step) -> None:
+        match step:
+            case DestroyInstance(gpu=gpu, gi_id=gi_id):
+                await self.gpus.destroy(gpu, gi_id)
+            case CreateInstance(gpu=gpu, profile=profile, placement=placement):
+                await self.gpus.create(gpu, profile, placement)
+            case SetMigMode(gpu=gpu, enabled=enabled):
+                await self.gpus.set_mig_mode(gpu, enabled=enabled)
+            case StartMps(gpu=gpu, layout=layout):
+                self.mps[gpu] = layout
+                await self.apply_mps()
+            case StopMps(gpu=gpu):
+                self.mps.pop(gpu, None)
+                await self.apply_mps()
+            case Withdraw() | Advertise():
+                return  # the agent's own part: it tells the kubelet before and after
+
+    def _fail(self, step: Step, error: GpuSharingError) -> None:
+        retry = self._retries.get(step.gpu)
+        if retry is None:
+            tempo = self.tempo
+            waits = Backoff(first_s=tempo.first_retry_s, cap_s=tempo.longest_retry_s).waits()
+            retry = self._retries[step.gpu] = _Retry(delays=waits, at=0.0, reason="")
+        if retry.reason != str(error):
+            _log.warning("step failed", gpu=step.gpu, step=str(step), error=str(error))
+        retry.reason = str(error)
+        retry.at = time.monotonic() + next(iter(retry.delays))
