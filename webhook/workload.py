@@ -220,7 +220,7 @@ def _part(container: Container) -> Fraction | None:
         parts = {amount_of(value) for value in values}
     except InputError:
         return None
-    # Different amounts in limits and requests are an error, which the verdict on the template tells.
+    # Different amounts in limits and requests are an error; the verdict on the template says so.
     return parts.pop() if len(parts) == 1 and 0 < min(parts) < 1 else None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from sharing.errors import InputError, shown
 from sharing.migprofile import MigProfile
@@ -40,10 +40,40 @@ def _memory(value: object) -> object:
     return value
 
 
-PartText = Annotated[str, AfterValidator(_part)]
+_PART_PATTERN: Final = "^1of([1-9]|[1-3][0-9]|4[0-8])$"
+_MIG_PATTERN: Final = r"^[1-9]g\.[1-9][0-9]{0,3}gb(\+me\.all|\+me|\+gfx|-me)?$"
+_POOL_PATTERN: Final = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_QUANTITY_PATTERN: Final = (
+    r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
+)
+
+PartText = Annotated[
+    str,
+    AfterValidator(_part),
+    WithJsonSchema({"type": "string", "maxLength": 5, "pattern": _PART_PATTERN}),
+]
 """``1ofN`` of a GPU."""
-MigText = Annotated[str, AfterValidator(_mig)]
+MigText = Annotated[
+    str,
+    AfterValidator(_mig),
+    WithJsonSchema({"type": "string", "maxLength": 16, "pattern": _MIG_PATTERN}),
+]
 """A MIG profile that has a resource name."""
-MemoryQuantity = Annotated[str | int, BeforeValidator(_memory)]
+MemoryQuantity = Annotated[
+    str | int,
+    BeforeValidator(_memory),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": _QUANTITY_PATTERN,
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
+]
 """A positive Kubernetes quantity of bytes."""
-PoolText = Annotated[str, AfterValidator(check_pool)]
+PoolText = Annotated[
+    str,
+    AfterValidator(check_pool),
+    WithJsonSchema({"type": "string", "maxLength": 63, "pattern": _POOL_PATTERN}),
+]
+"""A pool of GPUs."""
