@@ -32,6 +32,7 @@ from sharing.node.notice import Notice
 from sharing.node.observed import GpuState, gpu_state
 from sharing.node.plan import BlockerKind, Kubelet
 from sharing.node.podresources import SOCKET_NAME, PodResources
+from sharing.node.record import make_folder
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport, NodeReport
 from sharing.node.step import Advertise, Withdraw
@@ -56,6 +57,7 @@ class Agent:
 
     Raises:
         InputError: The layout file cannot be understood.
+        UnavailableError: The state folder cannot be made.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Agent:
         """What is known after the latest turn."""
         self._settings = settings
         self._tempo = settings.tempo
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(settings.state_dir)
         self._memory_path = settings.state_dir / "memory.json"
         self._memory = recall(self._memory_path)
         self._wake = asyncio.Event()
@@ -101,6 +103,7 @@ class Agent:
         self._stale = True
         self._met_daemons = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
 
     # -- life
 
@@ -124,6 +127,7 @@ class Agent:
             await self._close()
 
     async def _close(self) -> None:
+        self._closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -346,6 +350,8 @@ class Agent:
 
     def _retell(self) -> None:
         """A device's health changed: the kubelet hears of it at once, whatever we are at."""
+        if self._closing:
+            return
         self._spawn(self._listing.retell())
         self._wake.set()
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from sharing.mode import Mode
@@ -14,6 +13,7 @@ from sharing.mps.daemons import MpsDaemons
 from sharing.node.bindings import Surroundings, bind, flattened
 from sharing.node.devicefiles import device_nodes
 from sharing.node.health import Ailment
+from sharing.node.record import make_folder
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport
 from sharing.plugin.binding import ShareBinding
@@ -47,7 +47,7 @@ class Listing:
         self.plugins = DevicePlugins(
             settings.plugin_dir,
             cdi_dir=settings.cdi_dir,
-            state_dir=_folder(settings.state_dir / "cdi"),
+            state_dir=make_folder(settings.state_dir / "cdi"),
             settings=settings.answers,
             why_not_ready=self._why_not_ready,
         )
@@ -107,8 +107,3 @@ class Listing:
 
 def _no_files(_gpu: object, _share: object) -> tuple[str, ...]:
     return ()
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path

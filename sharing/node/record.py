@@ -102,6 +102,24 @@ def recover(path: Path, kind: str) -> dict[str, Any] | None:
         return None
 
 
+def make_folder(path: Path) -> Path:
+    """Make a folder for records, if it is not there.
+
+    Raises:
+        UnavailableError: It cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            f"state folder {path}",
+            f"cannot be made: {error.strerror}",
+            fix="choose a folder that may be written and that outlives reboots",
+            example="--state-dir /var/lib/gpu-sharing",
+        ) from error
+    return path
+
+
 def remove(path: Path) -> None:
     """Remove a record, if it is there."""
     path.unlink(missing_ok=True)

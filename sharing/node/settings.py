@@ -12,6 +12,7 @@ from sharing.plugin.settings import AnswerSettings
 KUBELET_DIR: Final = Path("/var/lib/kubelet")
 STATE_DIR: Final = Path("/var/lib/gpu-sharing")
 MPS_DIR: Final = Path("/run/gpu-sharing/mps")
+CDI_DIR: Final = Path("/var/run/cdi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class AgentSettings:
     node: str
     """The Node's name; the GPUNode has the same."""
     kubelet_dir: Path = KUBELET_DIR
-    cdi_dir: Path | None = Path("/var/run/cdi")
+    cdi_dir: Path | None = CDI_DIR
     """None where no container runtime reads CDI files."""
     state_dir: Path = STATE_DIR
     """Must outlive reboots."""

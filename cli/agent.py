@@ -1,0 +1,127 @@
+"""``gpu-sharing agent``: serve the GPUs of one node, real or simulated."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import logs
+from cli.main import Invocation
+from cli.service import serve
+
+if TYPE_CHECKING:
+    from sharing.node.agent import Agent
+    from sharing.node.settings import AgentSettings
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="Serve the GPUs of one node.")
+@click.option(
+    "--node-name", required=True, envvar="NODE_NAME", metavar="NAME", help="The Node's name."
+)
+@click.option("--kubeconfig", type=_FILE, metavar="FILE", help="The cluster, if not the usual one.")
+@click.option(
+    "--layout",
+    "layout_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Layout entries; without --kubeconfig no API server is needed then.",
+)
+@click.option("--simulate", metavar="BOARDS", help="Simulated GPUs, such as 8xH100-80GB.")
+@click.option(
+    "--simulate-state",
+    type=_FILE,
+    metavar="FILE",
+    help="State of the simulated GPUs; made by --simulate if it is not there.",
+)
+@click.option("--kubelet-dir", type=_FOLDER, metavar="DIR", help="[default: /var/lib/kubelet]")
+@click.option("--cdi-dir", type=_FOLDER, metavar="DIR", help="[default: /var/run/cdi]")
+@click.option(
+    "--state-dir",
+    type=_FOLDER,
+    metavar="DIR",
+    help="What has to outlive reboots.  [default: /var/lib/gpu-sharing]",
+)
+@click.option(
+    "--mps-dir",
+    type=_FOLDER,
+    metavar="DIR",
+    help="Pipes and logs of MPS.  [default: /run/gpu-sharing/mps]",
+)
+@click.pass_obj
+def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
+    invocation: Invocation,
+    node_name: str,
+    kubeconfig: Path | None,
+    layout_file: Path | None,
+    simulate: str | None,
+    simulate_state: Path | None,
+    kubelet_dir: Path | None,
+    cdi_dir: Path | None,
+    state_dir: Path | None,
+    mps_dir: Path | None,
+) -> None:
+    r"""Serve the GPUs of one node until SIGTERM.
+
+    Layouts come from the node's GPUNode, or from a file. A line is printed when everything that
+    is wanted is offered to the kubelet. Pods keep their shares while the agent is away.
+
+    \b
+      gpu-sharing agent --node-name n1
+      gpu-sharing agent --node-name n1 --simulate 8xH100-80GB --simulate-state gpus.json \
+        --layout layout.yaml --kubelet-dir kubelet --cdi-dir cdi --state-dir state
+    """
+    from sharing.node.settings import CDI_DIR, KUBELET_DIR, MPS_DIR, STATE_DIR, AgentSettings
+
+    settings = AgentSettings(
+        node=node_name,
+        simulate=_simulated(simulate, simulate_state),
+        layout_file=layout_file,
+        kubelet_dir=(kubelet_dir or KUBELET_DIR).absolute(),
+        cdi_dir=(cdi_dir or CDI_DIR).absolute(),
+        state_dir=(state_dir or STATE_DIR).absolute(),
+        mps_dir=(mps_dir or MPS_DIR).absolute(),
+    )
+    logs.configure(debug=invocation.debug)
+    asyncio.run(_run(settings, kubeconfig, with_api=layout_file is None or kubeconfig is not None))
+
+
+async def _run(settings: AgentSettings, kubeconfig: Path | None, *, with_api: bool) -> None:
+    from sharing.cluster.client import Client
+    from sharing.node.agent import Agent
+
+    async with AsyncExitStack() as stack:
+        client = None
+        if with_api:
+            client = await stack.enter_async_context(
+                Client.from_kubeconfig(kubeconfig, user_agent="gpu-sharing-agent")
+            )
+        served = Agent(settings, client)
+        await serve(served.run(), served.ready, lambda: _summary(served))
+
+
+def _summary(served: Agent) -> str:
+    gpus = served.report.gpus
+    shares = sum(len(one.offer.shares) for one in gpus)
+    return f"agent is ready: {len(gpus)} GPUs, {shares} shares"
+
+
+def _simulated(boards: str | None, state: Path | None) -> Path | None:
+    """The state file of simulated GPUs, made if it is not there; None for the real driver."""
+    if boards is None and state is None:
+        return None
+    if state is None:
+        raise click.UsageError("--simulate needs --simulate-state FILE, where the GPUs' state goes")
+    if not state.exists():
+        if boards is None:
+            raise click.UsageError(f"there is no {state}: name the GPUs, --simulate 8xH100-80GB")
+        from sharing.nvml import simulator
+
+        simulator.create(state, boards)
+    return state.absolute()
