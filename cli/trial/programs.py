@@ -1,0 +1,106 @@
+"""Starts the product's programs as processes and waits until they say that they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sharing.errors import UnavailableError
+
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 10.0
+_PR_SET_PDEATHSIG: Final = 1
+_SHOWN_LINES: Final = 15
+_LIBC: Final = ctypes.CDLL(None)
+
+
+def _end_with_parent() -> None:
+    """Killed with the demo, whatever kills it (Linux, ``prctl(2)``)."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Program:
+    """One running ``gpu-sharing …`` process; an async context manager.
+
+    Args:
+        name: What it is called in messages.
+        arguments: The command line after ``gpu-sharing``.
+        log: Where its log goes.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], *, log: Path) -> None:
+        self.name = name
+        self.first_line = ""
+        self._arguments = tuple(arguments)
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id while it runs."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Start it and wait for the line that it prints when it is ready.
+
+        Raises:
+            UnavailableError: It ended, or did not become ready in time.
+        """
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "cli.main", *self._arguments,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                preexec_fn=_end_with_parent,
+            )  # fmt: skip
+        self._process = process
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            await self.stop()
+            raise self._error(f"was not ready after {START_TIMEOUT_S:.0f} s") from None
+        if not line:
+            code = await process.wait()
+            self._process = None
+            raise self._error(f"ended at its start with exit status {code}")
+        self.first_line = line.decode("utf-8", "replace").strip()
+
+    async def stop(self, sent: signal.Signals = signal.SIGTERM) -> None:
+        """End it and wait; it is killed if it takes longer than it may."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(sent)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
+
+    def _error(self, wrong: str) -> UnavailableError:
+        lines = self._log.read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
+        said = "".join(f"\n  {line}" for line in lines) or " nothing"
+        return UnavailableError(self.name, f"{wrong}; its log says:{said}")

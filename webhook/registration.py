@@ -1,0 +1,116 @@
+"""How the API server is told to ask us: the MutatingWebhookConfiguration (pure).
+
+Reviews are sent only for what names a GPU resource or one of our keys, so that our absence makes
+nothing else wait. Kubelets' own pods and system namespaces are never sent.
+
+Source: Kubernetes API reference, ``admissionregistration.k8s.io/v1``; the expressions use CEL's
+optional access throughout, which Kubernetes has since 1.28, and cannot fail.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+NAME: Final = "gpu-sharing"
+SYSTEM_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", "gpu-sharing")
+TIMEOUT_S: Final = 5
+_WORKLOADS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
+    ("batch", ("jobs", "cronjobs")),
+)
+
+_NOT_A_KUBELET: Final = '!("system:nodes" in request.?userInfo.?groups.orValue([]))'
+_NAMES_A_GPU: Final = """
+{o}.?metadata.?annotations.orValue({{}}).exists(k,
+  k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/"))
+|| ({o}.?spec.?containers.orValue([]) + {o}.?spec.?initContainers.orValue([])).exists(c,
+  [c.?resources.?limits.orValue({{}}), c.?resources.?requests.orValue({{}})].exists(m, m.exists(k,
+    k.startsWith("nvidia.com/gpu") || k.startsWith("nvidia.com/mig-")
+    || k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/"))))
+""".strip()
+_PODS: Final = _NAMES_A_GPU.format(o="object")
+_TEMPLATES: Final = (
+    "[object.?spec.?template, object.?spec.?jobTemplate.?spec.?template]"
+    f".exists(t, t.hasValue() && ({_NAMES_A_GPU.format(o='t')}))"
+)
+
+
+def client_by_url(url: str, ca_pem: bytes) -> dict[str, Any]:
+    """How the webhook is reached at an address of its own."""
+    return {"url": url, "caBundle": base64.b64encode(ca_pem).decode()}
+
+
+def client_by_service(namespace: str, name: str, path: str, port: int = 443) -> dict[str, Any]:
+    """How the webhook is reached through a Service; ``caBundle`` is set by the rotation."""
+    return {"service": {"namespace": namespace, "name": name, "path": path, "port": port}}
+
+
+def configuration(
+    client: Mapping[str, Any],
+    *,
+    exempt: Sequence[str] = SYSTEM_NAMESPACES,
+    hide_gpus: bool = False,
+) -> dict[str, Any]:
+    """The whole configuration.
+
+    Args:
+        client: ``client_by_url`` or ``client_by_service``.
+        exempt: Namespaces whose pods are never sent, by name: a label could be set by tenants.
+        hide_gpus: Send the pods of governed namespaces that name no GPU too, so that profiles
+            with ``hideGPUs`` reach them; then those pods wait while the webhook is away.
+    """
+    not_system = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(exempt)}
+    common = {
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": dict(client),
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_S,
+    }
+    workloads = [
+        {"apiGroups": [group], "apiVersions": ["v1"], "resources": list(resources),
+         "operations": ["CREATE", "UPDATE"], "scope": "Namespaced"}
+        for group, resources in _WORKLOADS
+    ]  # fmt: skip
+    pods = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"],
+             "operations": ["CREATE"], "scope": "Namespaced"}]  # fmt: skip
+    debug = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/ephemeralcontainers"],
+              "operations": ["UPDATE"], "scope": "Namespaced"}]  # fmt: skip
+    selector = {"matchExpressions": [not_system]}
+    entries = [
+        _entry("pods", common, rules=pods, selector=selector, condition=_PODS),
+        _entry("workloads", common, rules=workloads, selector=selector, condition=_TEMPLATES),
+        _entry("debug", common, rules=debug, selector=selector, condition=_PODS),
+    ]
+    if hide_gpus:
+        governed = [not_system, {"key": "gpu.sharing/profile", "operator": "Exists"}]
+        rest = {"matchExpressions": governed}
+        entries.append(_entry("hide", common, rules=pods, selector=rest, condition=f"!({_PODS})"))
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}},
+        "webhooks": entries,
+    }
+
+
+def _entry(
+    name: str,
+    common: Mapping[str, Any],
+    *,
+    rules: list[dict[str, Any]],
+    selector: Mapping[str, Any],
+    condition: str,
+) -> dict[str, Any]:
+    conditions = [
+        {"name": "not-a-kubelet", "expression": _NOT_A_KUBELET},
+        {"name": "concerns-gpus", "expression": " ".join(condition.split())},
+    ]
+    return {
+        "name": f"{name}.gpu.sharing", **common, "namespaceSelector": dict(selector),
+        "rules": rules, "matchConditions": conditions,
+    }  # fmt: skip
