@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
+from cli.printable import printable
 from sharing.documents import (
     MOST_BYTES,
     Document,
@@ -100,7 +101,7 @@ def admit(
     profiles: str | None,
     nodes: str | None,
     output: str,
-) -> int:
+) -> None:
     r"""Show what would become of manifests: pods, and whatever makes pods.
 
     Namespaces and SharingProfiles among the manifests count as policy; objects that make no pods
@@ -122,7 +123,7 @@ def admit(
     )
     result = decide(found.others, namespace or "default", snapshot)
     print_result(result, output)
-    return result.exit_code
+    click.get_current_context().exit(result.exit_code)
 
 
 def _read_all(sources: Iterable[str]) -> Iterable[Document]:
@@ -279,7 +280,7 @@ def _print_answers(answers: Iterable[dict[str, Any]], output: str) -> None:
 def _print_denials(result: Result) -> None:
     for decided in result.previews:
         if decided.kind is VerdictKind.DENY:
-            click.echo(f"denied: {title(decided)}: {decided.message}", err=True)
+            click.echo(printable(f"denied: {title(decided)}: {decided.message}"), err=True)
 
 
 def title(decided: Preview) -> str:

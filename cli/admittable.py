@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -13,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from cli.printable import printable
 from webhook.preview import Preview
 from webhook.verdict import VerdictKind
 
@@ -34,11 +36,16 @@ def print_table(previews: Sequence[Preview], passed_over: Mapping[str, int]) -> 
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
-    if previews:
-        console.print(_table(previews))
-    for decided in previews:
-        _print_remarks(console, decided)
-    console.print(_summary(previews, passed_over))
+    with console.capture() as captured:
+        if previews:
+            console.print(_table(previews))
+        for decided in previews:
+            _print_remarks(console, decided)
+        console.print(_summary(previews, passed_over))
+    # Cells are padded; blanks at the ends of lines only disturb whoever pipes them on.
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
 
 
 def _table(previews: Iterable[Preview]) -> Table:
@@ -46,28 +53,39 @@ def _table(previews: Iterable[Preview]) -> Table:
     for heading in ("OBJECT", "NAMESPACE", "VERDICT", "CONTAINER", "ASKED", "BECOMES"):
         table.add_column(heading, overflow="fold")
     for decided in previews:
-        name = Text(f"{decided.found.kind} {decided.found.name or '(no name)'}")
+        name = _cell(f"{decided.found.kind} {decided.found.name or '(no name)'}")
         verdict = Text(decided.kind.value, style=_STYLES[decided.kind])
-        head: tuple[Text | str, ...] = (name, Text(decided.namespace), verdict)
+        head: tuple[Text | str, ...] = (name, _cell(decided.namespace), verdict)
         for grant in decided.grants:
             times = f" x{grant.count}" if grant.count > 1 else ""
-            became = Text(f"{grant.share_class.resource_name}{times}")
-            table.add_row(*head, Text(grant.container), Text(grant.request), became)
+            became = _cell(f"{grant.share_class.resource_name}{times}")
+            table.add_row(*head, _cell(grant.container), _cell(grant.request), became)
             head = ("", "", "")
         if not decided.grants:
             table.add_row(*head, "-", "-", "-")
     return table
 
 
+def _cell(text: str) -> Text:
+    """Text of others: no markup, no escapes."""
+    return Text(printable(text))
+
+
 def _print_remarks(console: Console, decided: Preview) -> None:
     remarks = [("denied", "red", decided.message)] if decided.message else []
     remarks += [("warning", "yellow", warning) for warning in decided.warnings]
-    remarks += [("why", "dim", f"{g.container}: {g.reason}") for g in decided.grants if g.reason]
+    remarks += [
+        ("why", "dim", f"{grant.container}: {grant.reason}")
+        for grant in decided.grants
+        if grant.reason and not any(grant.reason in warning for warning in decided.warnings)
+    ]
     if not remarks:
         return
-    console.print(Text(f"\n{decided.found.kind} {decided.namespace}/{decided.found.name}"))
+    console.print(
+        Text("\n") + _cell(f"{decided.found.kind} {decided.namespace}/{decided.found.name}")
+    )
     for word, style, text in remarks:
-        line = f"[{style}]{word}[/] {escape(_printable(text))}"
+        line = f"[{style}]{word}[/] {escape(printable(text))}"
         console.print(Padding(line, (0, 0, 0, 2)))
 
 
@@ -79,10 +97,5 @@ def _summary(previews: Sequence[Preview], passed_over: Mapping[str, int]) -> str
     text += f": {', '.join(parts)}" if parts else ""
     if passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(passed_over.items()))
-        text += f"; passed over: {escape(_printable(kinds))}"
+        text += f"; passed over: {escape(printable(kinds))}"
     return text
-
-
-def _printable(text: str) -> str:
-    """Text from manifests without what would steer a terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

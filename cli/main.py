@@ -16,10 +16,11 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import IO, Any, Final
 
 import click
 
+from cli.printable import printable
 from sharing.errors import GpuSharingError, InputError
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -55,6 +56,43 @@ class Invocation:
     """Whether errors show where in the program they came from."""
 
 
+class Told(click.ClickException):
+    """An error as a person is told about it."""
+
+    exit_code = EXIT_FAULT
+
+    def __init__(self, sentence: str, cause: Exception, *, debug: bool) -> None:
+        super().__init__(sentence)
+        self._cause = cause
+        self._debug = debug
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Say it on stderr; with --debug, where it came from as well."""
+        stream = sys.stderr if file is None else file
+        if self._debug:
+            traceback.print_exception(self._cause, file=stream)
+        click.echo(printable(f"Error: {self.message}"), file=stream)
+
+
+class ToldInput(Told):
+    """The same for something that a person wrote."""
+
+    exit_code = EXIT_INPUT
+
+
+def told(error: Exception, *, debug: bool) -> Told:
+    """What a person is told about an error, and the exit status that goes with it."""
+    known = _known(error)
+    if known is not None:
+        kind = ToldInput if isinstance(known, InputError) else Told
+        return kind(str(known), error, debug=debug)
+    hint = "" if debug else "; run gpu-sharing --debug … to see where"
+    text = " ".join(str(error).split()) or "no more is known"
+    return Told(
+        f"gpu-sharing itself failed: {type(error).__name__}: {text}{hint}", error, debug=debug
+    )
+
+
 class CommandTable(click.Group):
     """The commands whose modules exist, imported on first use."""
 
@@ -71,6 +109,19 @@ class CommandTable(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"cli.{cmd_name}.{cmd_name} is no click command")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; whatever it raises becomes one sentence and an exit status."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except BrokenPipeError as error:
+            # The reader has gone, as with `| head`. Python would complain once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(EXIT_PIPE) from error
+        except Exception as error:
+            raise told(error, debug=ctx.ensure_object(Invocation).debug) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands' summaries, without importing them."""
@@ -113,46 +164,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit status, raises nothing."""
-    invocation = Invocation(debug="GPU_SHARING_DEBUG" in os.environ)
+    """Runs the command line; returns the exit status."""
     try:
         result = cli.main(
             args=None if arguments is None else list(arguments),
             prog_name=_program_name(),
-            obj=invocation,
             standalone_mode=False,
         )
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone, as with `| head`. Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_PIPE
-    except Exception as error:  # noqa: BLE001 - the last place that can put it into words
-        return _report(error, invocation)
     return result if isinstance(result, int) else 0
 
 
 def _program_name() -> str:
     name = Path(sys.argv[0]).name
     return "kubectl gpu_sharing" if name == "kubectl-gpu_sharing" else "gpu-sharing"
-
-
-def _report(error: Exception, invocation: Invocation) -> int:
-    if invocation.debug:
-        traceback.print_exception(error)
-    known = _known(error)
-    if known is not None:
-        click.echo(f"error: {known}", err=True)
-        return EXIT_INPUT if isinstance(known, InputError) else EXIT_FAULT
-    hint = "" if invocation.debug else "; run gpu-sharing --debug … to see where"
-    text = " ".join(str(error).split())
-    click.echo(f"error: gpu-sharing itself failed: {type(error).__name__}: {text}{hint}", err=True)
-    return EXIT_FAULT
 
 
 def _known(error: BaseException) -> GpuSharingError | None:
