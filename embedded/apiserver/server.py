@@ -22,6 +22,7 @@ from embedded.apiserver.http import HttpSurface
 from embedded.apiserver.kinds import KindTable
 from embedded.apiserver.lifecycle import Lifecycle
 from embedded.apiserver.objects import Json
+from embedded.apiserver.quotastatus import QuotaStatus
 from embedded.apiserver.registry import Registry
 from embedded.apiserver.resources import Resources
 from embedded.apiserver.store import Store
@@ -68,6 +69,7 @@ class ApiServer:
         self._admission = AdmissionChain(self.store, self.kinds, dict(services or {}))
         self.registry = Registry(self.store, self.kinds, self._admission)
         Definitions(self.registry)
+        QuotaStatus(self.registry)
         self._lifecycle = Lifecycle(self.registry)
         self._resources = Resources(self.registry, self._lifecycle)
 
