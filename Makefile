@@ -23,7 +23,7 @@ demo: $(STAMP) ## the whole way of a pod on an embedded cluster with two simulat
 	$(BIN)/gpu-sharing demo
 
 test: $(STAMP) ## the test suite
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: format-check types layers ## formatting, lint rules, types, import contracts
 
@@ -44,7 +44,7 @@ layers: $(STAMP) ## the import contracts of pyproject.toml
 check: lint test ## what CI runs
 
 golden: $(STAMP) ## rewrite the golden files; read the diff
-	$(BIN)/python -m pytest -n 2 --update-golden
+	$(BIN)/python -m pytest -n 2 --dist loadfile --update-golden
 
 proto: $(STAMP) ## regenerate the protocol stubs; must leave no diff
 	$(BIN)/python -m sharing.plugin.proto.generate

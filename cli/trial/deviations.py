@@ -28,6 +28,8 @@ def _all(scenario: Scenario, facts: Facts) -> Iterator[str]:
 def _pod(expect: Expectation, pod: PodFacts) -> Iterator[str]:
     if expect.verdict is not None and pod.verdict != expect.verdict:
         yield f"verdict is {pod.verdict}, expected {expect.verdict} ({pod.message or 'no message'})"
+        if "deny" in (pod.verdict, expect.verdict):
+            return  # all else follows from it
     if expect.code is not None and pod.code != expect.code:
         yield f"code is {pod.code}, expected {expect.code}"
     if expect.says is not None and expect.says not in pod.message:

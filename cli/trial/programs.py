@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import sys
@@ -16,14 +15,7 @@ from sharing.errors import UnavailableError
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 10.0
-_PR_SET_PDEATHSIG: Final = 1
 _SHOWN_LINES: Final = 15
-_LIBC: Final = ctypes.CDLL(None)
-
-
-def _end_with_parent() -> None:
-    """Killed with the demo, whatever kills it (Linux, ``prctl(2)``)."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Program:
@@ -33,11 +25,15 @@ class Program:
         name: What it is called in messages.
         arguments: The command line after ``gpu-sharing``.
         log: Where its log goes.
+        ready: What the line says that it prints when it is ready.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], *, log: Path) -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[str], *, log: Path, ready: str = "ready"
+    ) -> None:
         self.name = name
-        self.first_line = ""
+        self.ready_line = ""
+        self._ready = ready
         self._arguments = tuple(arguments)
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
@@ -71,13 +67,12 @@ class Program:
                 sys.executable, "-m", "cli.main", *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                preexec_fn=_end_with_parent,
             )  # fmt: skip
         self._process = process
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                line = await process.stdout.readline()
+                line = await self._ready_line(process.stdout)
         except TimeoutError:
             await self.stop()
             raise self._error(f"was not ready after {START_TIMEOUT_S:.0f} s") from None
@@ -85,7 +80,15 @@ class Program:
             code = await process.wait()
             self._process = None
             raise self._error(f"ended at its start with exit status {code}")
-        self.first_line = line.decode("utf-8", "replace").strip()
+        self.ready_line = line
+
+    async def _ready_line(self, stdout: asyncio.StreamReader) -> str:
+        """The line that says so; empty if the program ended before."""
+        async for line in stdout:
+            text = line.decode("utf-8", "replace").strip()
+            if self._ready in text:
+                return text
+        return ""
 
     async def stop(self, sent: signal.Signals = signal.SIGTERM) -> None:
         """End it and wait; it is killed if it takes longer than it may."""

@@ -1,0 +1,241 @@
+"""Runs a scenario's pods and reads back what became of them.
+
+Sources: the API server for pods and GPUNodes, each kubelet's PodResources for devices, the
+kubelet's containers for what they see, NVML for the GPUs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import grpc
+import orjson
+
+from cli.trial.asking import asked, gpu_resource
+from cli.trial.facts import ContainerFacts, Facts, GpuFacts, PodFacts, ShareFacts
+from cli.trial.installation import Installation, until
+from cli.trial.scenario import PodSpec, Scenario
+from sharing.api.layout import LayoutSpec
+from sharing.cluster.errors import ApiError
+from sharing.cluster.kind import GPU_NODES, PODS
+from sharing.errors import UnavailableError
+from sharing.names import GRANTS_ANNOTATION
+from sharing.nvml.driver import Driver
+from sharing.nvml.observed import ObservedGpu
+from sharing.plugin.proto import podresources_pb2
+from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
+
+_SETTLE_TIMEOUT_S: Final = 20.0
+_SEEN: Final = ("NVIDIA_", "CUDA_", "GPU_SHARING_")
+_ENDED: Final = ("Running", "Failed", "Succeeded")
+
+Devices = Mapping[tuple[str, str, str], Mapping[str, tuple[str, ...]]]
+"""Device ids by resource, by (namespace, pod, container)."""
+
+
+async def run(scenario: Scenario, installed: Installation) -> Facts:
+    """Create the pods in order, wait until they settle, read everything back."""
+    begun = time.monotonic()
+    drafts = [await _create(pod, installed) for pod in scenario.pods]
+    admitted = time.monotonic()
+    await _settle(scenario.pods, drafts, installed)
+    settled = time.monotonic()
+    devices = {node.name: await _devices(installed, node.name) for node in installed.nodes}
+    gpus = [gpu for node in installed.nodes for gpu in await _gpus(installed, node.name, devices)]
+    index_by_uuid = {gpu.uuid: gpu.index for gpu in gpus}
+    pods = [await _read(draft, installed, devices, index_by_uuid) for draft in drafts]
+    return Facts(
+        pods=tuple(pods),
+        gpus=tuple(gpus),
+        elapsed_s={
+            "admission": round(admitted - begun, 3),
+            "scheduling and start": round(settled - admitted, 3),
+        },
+    )
+
+
+async def _create(pod: PodSpec, installed: Installation) -> PodFacts:
+    """One pod's way through admission."""
+    warnings: list[str] = []
+    draft = PodFacts(
+        key=pod.key, about=pod.about, asked=asked(pod.manifest), verdict="allow", code=201,
+        message="", warnings=(), phase=None, node=None, containers=(),
+    )  # fmt: skip
+    try:
+        created = await installed.client.create(PODS, pod.manifest, warnings=warnings)
+    except ApiError as error:
+        if not error.code:
+            raise
+        message = str(error.status.get("message") or error.wrong)
+        return replace(
+            draft, verdict="deny", code=error.code, message=message, warnings=tuple(warnings)
+        )
+    granted = GRANTS_ANNOTATION in (created["metadata"].get("annotations") or {})
+    return replace(draft, verdict="patch" if granted else "allow", warnings=tuple(warnings))
+
+
+async def _settle(
+    pods: Sequence[PodSpec], drafts: Sequence[PodFacts], installed: Installation
+) -> None:
+    """Wait until every admitted pod runs, has ended, or is pending as the scenario wants."""
+    wanted = {
+        (pod.namespace, pod.name): pod.expect.phase or "Running"
+        for pod, draft in zip(pods, drafts, strict=True)
+        if draft.verdict != "deny"
+    }
+
+    def settled(objects: Mapping[tuple[str, str], Mapping[str, Any]]) -> bool:
+        phases = {key: (pod.get("status") or {}).get("phase") for key, pod in objects.items()}
+        return all(
+            phases.get(key) in _ENDED or (phase == "Pending" and _is_waiting(objects.get(key)))
+            for key, phase in wanted.items()
+        )
+
+    try:
+        await until(installed.client, PODS, settled, what="the pods", timeout_s=_SETTLE_TIMEOUT_S)
+    except UnavailableError:
+        return  # what has not settled deviates, and the report says how
+
+
+def _is_waiting(pod: Mapping[str, Any] | None) -> bool:
+    """Whether the scheduler has said that it finds no node."""
+    conditions = ((pod or {}).get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
+
+
+async def _devices(installed: Installation, node: str) -> Devices:
+    """What a node's kubelet says about who holds which device."""
+    socket = installed.cluster.node_folder(node) / "kubelet" / "pod-resources" / "kubelet.sock"
+    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+        answer = await PodResourcesListerStub(channel).List(
+            podresources_pb2.ListPodResourcesRequest(), timeout=10
+        )
+    found: dict[tuple[str, str, str], dict[str, tuple[str, ...]]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            held = found.setdefault((pod.namespace, pod.name, container.name), {})
+            for device in container.devices:
+                known = held.get(device.resource_name, ())
+                held[device.resource_name] = (*known, *device.device_ids)
+    return found
+
+
+async def _read(
+    draft: PodFacts,
+    installed: Installation,
+    devices: Mapping[str, Devices],
+    index_by_uuid: Mapping[str, int],
+) -> PodFacts:
+    if draft.verdict == "deny":
+        return draft
+    namespace, _, name = draft.key.partition("/")
+    pod = await installed.client.get(PODS, name, namespace=namespace)
+    status, spec = pod.get("status") or {}, pod["spec"]
+    node = spec.get("nodeName")
+    reasons = _reasons(pod)
+    containers = []
+    for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
+        key = (namespace, name, container["name"])
+        facts = _container(installed, node, key, devices.get(node or "", {}).get(key, {}))
+        ids = facts.device_ids
+        containers.append(
+            replace(
+                facts,
+                resource=gpu_resource(container)[0],
+                gpus=tuple(sorted({index_by_uuid[each.partition("::")[0]] for each in ids})),
+                why=reasons.get(container["name"], ""),
+            )
+        )
+    return replace(
+        draft, phase=status.get("phase"), node=node, message=_trouble(status),
+        containers=tuple(containers),
+    )  # fmt: skip
+
+
+def _container(
+    installed: Installation,
+    node: str | None,
+    key: tuple[str, str, str],
+    listed: Mapping[str, tuple[str, ...]],
+) -> ContainerFacts:
+    """What a container holds and sees; one that has finished is listed no more, but has seen."""
+    view = installed.cluster.kubelets[node].view(*key) if node else None
+    held = listed or (view.devices if view else {})
+    sees = {} if view is None else {k: v for k, v in view.env.items() if k.startswith(_SEEN)}
+    return ContainerFacts(
+        name=key[2],
+        resource=None,
+        device_ids=tuple(device_id for ids in held.values() for device_id in ids),
+        gpus=(),
+        sees=sees,
+        device_nodes=() if view is None else tuple(each.path for each in view.nodes),
+        why="",
+    )
+
+
+def _reasons(pod: Mapping[str, Any]) -> dict[str, str]:
+    text = (pod["metadata"].get("annotations") or {}).get(GRANTS_ANNOTATION)
+    return {grant["container"]: grant["reason"] for grant in orjson.loads(text)} if text else {}
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    """Why a pod does not run, in the words of scheduler or kubelet."""
+    if status.get("phase") == "Running":
+        return ""
+    said = [status.get("message")]
+    said += [each.get("message") for each in status.get("conditions") or ()]
+    for each in status.get("containerStatuses") or ():
+        said.append(((each.get("state") or {}).get("waiting") or {}).get("message"))
+    return next((text for text in said if text), "")
+
+
+async def _gpus(
+    installed: Installation, node: str, devices: Mapping[str, Devices]
+) -> list[GpuFacts]:
+    """A node's GPUs: NVML beside GPUNode status, shares beside the kubelet's holders."""
+    status = (await installed.client.get(GPU_NODES, node)).get("status") or {}
+    reported = {gpu["uuid"]: gpu for gpu in status.get("gpus") or ()}
+    holders = {
+        device_id: "/".join(key)
+        for key, held in devices[node].items()
+        for ids in held.values()
+        for device_id in ids
+    }
+    with Driver(installed.state_file(node)) as driver:
+        observed = driver.observe()
+    return [_gpu(node, gpu, reported.get(gpu.uuid, {}), holders) for gpu in observed.gpus]
+
+
+def _gpu(
+    node: str, gpu: ObservedGpu, reported: Mapping[str, Any], holders: Mapping[str, str]
+) -> GpuFacts:
+    layout = reported.get("layout")
+    return GpuFacts(
+        node=node,
+        index=gpu.index,
+        uuid=gpu.uuid,
+        board=gpu.board.name,
+        layout=str(LayoutSpec.model_validate(layout).to_layout()) if layout else "being changed",
+        observed=_observed(gpu),
+        shares=tuple(
+            ShareFacts(
+                device_id=share["id"],
+                resource=share["resource"],
+                memory_mib=share["memoryMiB"],
+                holder=holders.get(share["id"]),
+            )
+            for share in reported.get("shares") or ()
+        ),
+    )
+
+
+def _observed(gpu: ObservedGpu) -> str:
+    if gpu.fault is not None:
+        return f"fault: {gpu.fault.reason}"
+    if gpu.mig_mode:
+        placed = [f"{each.profile}@{each.placement.start}" for each in gpu.instances]
+        return "MIG " + " ".join(placed)
+    return f"whole, compute mode {gpu.compute_mode.name.lower().replace('_', ' ')}"
