@@ -89,10 +89,12 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     serving = program.Serving(
         settings=settings, files=files, context=serve_files(files), announce=click.echo
     )
+    # Read before anything else happens: what a person wrote may be wrong.
+    snapshot = read_static(Path(folder)) if folder is not None else None
     logs.configure(debug=invocation.debug)
     program.raise_file_limit()
-    if folder is not None:
-        asyncio.run(program.serve_static(read_static(Path(folder)), serving))
+    if snapshot is not None:
+        asyncio.run(program.serve_static(snapshot, serving))
     else:
         path = Path(kubeconfig) if kubeconfig is not None else None
         client = Client.from_kubeconfig(path, context=context, user_agent="gpu-sharing-webhook")

@@ -19,6 +19,7 @@ import structlog
 
 from certs.context import HotContext
 from sharing.cluster.client import Client
+from sharing.errors import UnavailableError
 from webhook.health import HealthServer
 from webhook.live import LiveSource
 from webhook.metrics import Metrics
@@ -28,6 +29,7 @@ from webhook.snapshot import Snapshot, Source
 from webhook.tls import CertificateFiles, expiry, follow_files, unready_reason
 
 _INTERRUPT_TIMEOUT_S: Final = 2.0
+_FIRST_LOOK_S: Final = 3.0
 _ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 
 _log: Final = structlog.get_logger()
@@ -69,7 +71,20 @@ async def serve_live(client: Client, serving: Serving) -> None:
         UnavailableError: A port cannot be had.
     """
     metrics = Metrics()
-    async with client, LiveSource(client, metrics) as source:
+    async with client:
+        await _check_credentials(client)
+        await _serve_watches(client, metrics, serving)
+
+
+async def _check_credentials(client: Client) -> None:
+    """Let a malformed kubeconfig end the program; a server that is away is waited for later."""
+    with suppress(UnavailableError, TimeoutError):
+        async with asyncio.timeout(_FIRST_LOOK_S):
+            await client.request("GET", "/version")
+
+
+async def _serve_watches(client: Client, metrics: Metrics, serving: Serving) -> None:
+    async with LiveSource(client, metrics) as source:
         await _serve(
             source,
             lambda: source.waiting_for,

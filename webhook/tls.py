@@ -18,7 +18,7 @@ from certs.context import HotContext
 from certs.leaf import Leaf
 from sharing.errors import GpuSharingError, InputError
 
-_POLL_S: Final = 5.0
+_POLL_S: Final = 2.0
 _MOST_BYTES: Final = 2**20
 
 _log: Final = structlog.get_logger()
