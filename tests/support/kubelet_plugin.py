@@ -92,17 +92,19 @@ class ScriptedPlugin(DevicePluginServicer):
             self.devices = devices
             self._changed.notify_all()
 
-    async def GetDevicePluginOptions(  # noqa: N802
+    async def GetDevicePluginOptions(  # noqa: N802 - the protocol's name
         self, request: api.Empty, context: Any
     ) -> api.DevicePluginOptions:
+        del request, context
         return api.DevicePluginOptions(
             pre_start_required=self.pre_start_required,
             get_preferred_allocation_available=self.prefer is not None,
         )
 
-    async def ListAndWatch(  # noqa: N802
+    async def ListAndWatch(  # noqa: N802 - the protocol's name
         self, request: api.Empty, context: Any
     ) -> AsyncIterator[api.ListAndWatchResponse]:
+        del request, context
         self.streams += 1
         try:
             while True:
@@ -122,9 +124,10 @@ class ScriptedPlugin(DevicePluginServicer):
             topology = api.TopologyInfo(nodes=[api.NUMANode(ID=self.numa[id_])])
         return api.Device(ID=id_, health=health, topology=topology)
 
-    async def GetPreferredAllocation(  # noqa: N802
+    async def GetPreferredAllocation(  # noqa: N802 - the protocol's name
         self, request: api.PreferredAllocationRequest, context: Any
     ) -> api.PreferredAllocationResponse:
+        del context
         assert self.prefer is not None
         asked = request.container_requests[0]
         question = (
@@ -136,7 +139,7 @@ class ScriptedPlugin(DevicePluginServicer):
         answer = api.ContainerPreferredAllocationResponse(deviceIDs=self.prefer(*question))
         return api.PreferredAllocationResponse(container_responses=[answer])
 
-    async def Allocate(  # noqa: N802
+    async def Allocate(  # noqa: N802 - the protocol's name
         self, request: api.AllocateRequest, context: Any
     ) -> api.AllocateResponse:
         if self.allocate_gate is not None:
@@ -151,7 +154,7 @@ class ScriptedPlugin(DevicePluginServicer):
                 merged.MergeFrom(self.answers.get(id_, default))
         return api.AllocateResponse(container_responses=[merged])
 
-    async def PreStartContainer(  # noqa: N802
+    async def PreStartContainer(  # noqa: N802 - the protocol's name
         self, request: api.PreStartContainerRequest, context: Any
     ) -> api.PreStartContainerResponse:
         self.started.append(list(request.devices_ids))
