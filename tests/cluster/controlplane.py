@@ -1,38 +1,29 @@
-"""Tier a: a real etcd and kube-apiserver, about four seconds to start.
+"""Tier a: a real etcd and kube-apiserver, four seconds to start; with a scheduler, tier c's base.
 
-Both die with the process that started them, also when that is killed: the kernel sends them the
-parent-death signal. Data and logs live in one folder that the caller owns.
+There is no controller manager: deleted namespaces stay, nothing makes default service accounts,
+and so the admission plugin that needs them is off.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
-import secrets
-import signal
 import socket
-import ssl
-import subprocess
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.cluster import daemons, flags
+from tests.cluster.access import Access, write_kubeconfig
+from tests.cluster.keys import Authority, service_account_keys
+from tests.cluster.waiting import until
 
-from tests.cluster import programs
-
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+ETCD: Final = "etcd"
+APISERVER: Final = "kube-apiserver"
+SCHEDULER: Final = "kube-scheduler"
 START_TIMEOUT_S: Final = 60.0
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+_CALL_TIMEOUT_S: Final = 2.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -46,55 +37,36 @@ def free_ports(count: int) -> list[int]:
 
 
 class ControlPlane:
-    """A running etcd and kube-apiserver.
+    """A running etcd and kube-apiserver; a context manager.
 
     Args:
         folder: For data, keys and logs; must exist and be empty.
-        identities: Bearer tokens' owners as (user, groups); ``token`` finds each one's.
+        scheduler: Run the scheduler too.
+        api_flags: Flags that the API server gets in addition.
+
+    Attributes:
+        access: Kubeconfigs for whoever a test wants to be.
+        logs: One file for each program.
     """
 
     def __init__(
-        self, folder: Path, *, identities: Sequence[tuple[str, tuple[str, ...]]] = ()
+        self, folder: Path, *, scheduler: bool = False, api_flags: Sequence[str] = ()
     ) -> None:
         self._folder = folder
-        self._etcd_client, self._etcd_peer, self.port = free_ports(3)
-        self._tokens = {
-            user: (secrets.token_hex(16), groups)
-            for user, groups in (("admin", ("system:masters",)), *identities)
-        }
-        self._running: list[subprocess.Popen[bytes]] = []
-
-    @property
-    def url(self) -> str:
-        """The API server's address."""
-        return f"https://127.0.0.1:{self.port}"
-
-    def token(self, user: str = "admin") -> str:
-        """A user's bearer token."""
-        return self._tokens[user][0]
-
-    def kubeconfig(self, user: str = "admin") -> Path:
-        """A kubeconfig file of a user."""
-        path = self._folder / f"{user.replace(':', '-')}.kubeconfig"
-        authority = (self._folder / "keys" / "apiserver.crt").read_text()
-        (self._folder / "ca.crt").write_text(authority)
-        cluster = {"server": self.url, "certificate-authority": str(self._folder / "ca.crt")}
-        content: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "it",
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": user}}],
-            "clusters": [{"name": "it", "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": self.token(user)}}],
-        }
-        path.write_text(json.dumps(content))
-        return path
+        self._etcd_port, self._peer_port, self._port, self._scheduler_port = free_ports(4)
+        self._with_scheduler = scheduler
+        self._api_flags = api_flags
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self._daemons = daemons.Daemons(self.logs)
+        authority = Authority.create(folder / "keys")
+        self.access = Access(folder, f"https://127.0.0.1:{self._port}", authority)
 
     def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:
-            self.stop()
+            self.stop_all()
             raise
         return self
 
@@ -104,100 +76,94 @@ class ControlPlane:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        self.stop_all()
 
     def _start(self) -> None:
-        client = f"http://127.0.0.1:{self._etcd_client}"
-        peer = f"http://127.0.0.1:{self._etcd_peer}"
-        self._spawn(
-            "etcd", f"--data-dir={self._folder / 'etcd'}", "--unsafe-no-fsync",
-            f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
-            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}",
-        )  # fmt: skip
-        self._wait(f"{client}/health", lambda text: '"true"' in text)
-        self._spawn("kube-apiserver", *self._apiserver_flags(client))
-        self._wait(f"{self.url}/readyz", lambda text: text == "ok")
+        data = self._folder / "etcd"
+        self._daemons.start(ETCD, flags.etcd(data, client=self._etcd_port, peer=self._peer_port))
+        self._wait(ETCD)
+        self._daemons.start(APISERVER, self._apiserver_flags())
+        self._wait(APISERVER)
+        if self._with_scheduler:
+            self._daemons.start(SCHEDULER, self._scheduler_flags())
+            self._wait(SCHEDULER)
 
-    def _apiserver_flags(self, etcd: str) -> list[str]:
-        keys = self._folder / "keys"
-        keys.mkdir(exist_ok=True)
-        private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        (keys / "sa.key").write_bytes(
-            private.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.TraditionalOpenSSL,
-                serialization.NoEncryption(),
-            )
-        )
-        lines = [
-            f'{token},{user},{user},"{",".join(groups)}"'
-            for user, (token, groups) in self._tokens.items()
-        ]
-        (keys / "tokens.csv").write_text("\n".join(lines) + "\n")
-        return [
-            f"--etcd-servers={etcd}", f"--cert-dir={keys}", "--bind-address=127.0.0.1",
-            f"--secure-port={self.port}", "--endpoint-reconciler-type=none",
-            "--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC",
-            f"--service-account-issuer={self.url}", f"--service-account-key-file={keys / 'sa.key'}",
-            f"--service-account-signing-key-file={keys / 'sa.key'}",
-            f"--token-auth-file={keys / 'tokens.csv'}",
+    def _apiserver_flags(self) -> list[str]:
+        authority = self.access.authority
+        more = (
+            "--bind-address=127.0.0.1", "--endpoint-reconciler-type=none",
+            "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-        ]  # fmt: skip
-
-    def _spawn(self, name: str, *flags: str) -> None:
-        with (self._folder / f"{name}.log").open("wb") as log:
-            self._running.append(
-                subprocess.Popen(
-                    [programs.find(name), *flags],
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                    preexec_fn=_die_with_parent,  # noqa: PLW1509 - no threads hold locks here
-                )  # fmt: skip
-            )
-
-    def _wait(self, url: str, good: Any) -> None:
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        request = urllib.request.Request(  # noqa: S310 - our own loopback address
-            url, headers={"Authorization": f"Bearer {self.token()}"}
-        )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        last = "no answer"
-        while time.monotonic() < deadline:
-            if self._running[-1].poll() is not None:
-                raise RuntimeError(f"a program ended at its start:\n{self.log_tail()}")
-            try:
-                with urllib.request.urlopen(  # noqa: S310 - as above
-                    request, timeout=2, context=context if url.startswith("https") else None
-                ) as response:
-                    last = response.read().decode()
-                    if good(last):
-                        return
-            except (urllib.error.URLError, OSError) as error:
-                last = str(error)
-            time.sleep(0.05)
-        raise RuntimeError(
-            f"{url} was not well after {START_TIMEOUT_S} s: {last}\n{self.log_tail()}"
+        )  # fmt: skip
+        return flags.apiserver(
+            etcd_port=self._etcd_port,
+            port=self._port,
+            serving=authority.server("apiserver", ("127.0.0.1", "localhost")),
+            clients=authority.pair.certificate,
+            accounts=service_account_keys(authority.folder),
+            more=(*more, *self._api_flags),
         )
 
-    def log_tail(self, lines: int = 20) -> str:
-        """The last lines of each program's log, for a failing test."""
-        return "\n".join(
-            f"--- {log.name}\n" + "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:])
-            for log in sorted(self._folder.glob("*.log"))
+    def _scheduler_flags(self) -> list[str]:
+        authority = self.access.authority
+        kubeconfig = write_kubeconfig(
+            self._folder / "scheduler.kubeconfig",
+            self.access.server,
+            self.access.ca,
+            authority.client("scheduler", "system:kube-scheduler"),
         )
+        configuration = self._folder / "scheduler.json"
+        configuration.write_text(flags.scheduler_configuration(kubeconfig))
+        keys = self._folder / "scheduler-keys"
+        return [
+            *flags.scheduler(configuration),
+            f"--secure-port={self._scheduler_port}",
+            f"--cert-dir={keys}",
+        ]
 
-    def stop(self) -> None:
-        """End both programs, the API server first."""
-        for process in reversed(self._running):
-            process.terminate()
-        for process in reversed(self._running):
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
-        self._running.clear()
+    def _wait(self, name: str) -> None:
+        looks = {
+            ETCD: self._etcd_is_well,
+            APISERVER: self.access.is_ready,
+            SCHEDULER: self._scheduler_listens,
+        }
+        until(f"{name} is well", looks[name], timeout_s=START_TIMEOUT_S, still=self._daemons.check)
+
+    def _etcd_is_well(self) -> bool:
+        url = f"http://127.0.0.1:{self._etcd_port}/health"
+        with urllib.request.urlopen(url, timeout=_CALL_TIMEOUT_S) as answer:
+            return b'"true"' in answer.read()
+
+    def _scheduler_listens(self) -> bool:
+        with closing(socket.create_connection(("127.0.0.1", self._scheduler_port))):
+            return True
+
+    def start(self, name: str) -> None:
+        """Start a program that was stopped or killed, on the same data, and wait for it."""
+        self._daemons.start(name)
+        self._wait(name)
+
+    def stop(self, name: str) -> None:
+        """End a program in good order; an API server takes its time."""
+        self._daemons.stop(name)
+
+    def kill(self, name: str) -> None:
+        """End a program with kill -9."""
+        self._daemons.kill(name)
+
+    def restart(self, name: str) -> None:
+        """Kill a program and start it again on the same data and address."""
+        self.kill(name)
+        self.start(name)
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by program."""
+        return self._daemons.pids()
+
+    def log_tail(self, name: str = "*", lines: int = 20) -> str:
+        """The last lines of a program's log, or of all, for a failing test."""
+        return daemons.tail(self.logs, name, lines)
+
+    def stop_all(self) -> None:
+        """End all programs."""
+        self._daemons.stop_all()

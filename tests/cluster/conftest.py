@@ -1,0 +1,106 @@
+"""One real cluster of each tier for the whole run, one namespace for each test.
+
+Without ``GPU_SHARING_CLUSTER=1`` or ``REQUIRE_CLUSTER=1`` nothing real is started: the tests that
+need it are skipped. With the second one a tier that cannot start is a failure.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+import pytest
+
+from tests.cluster import needs
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.needs import Tier
+
+_OFF: Final = f"real-cluster tests are off; make test-cluster runs them (or set {needs.SWITCH}=1)"
+_MISSING: Final = "no real cluster here, missing: "
+_TIER_OF: Final = {
+    "control_plane": Tier.CONTROL_PLANE,
+    "scale": Tier.SCALE,
+    "node_box": Tier.NODE,
+}
+_TAIL_LINES: Final = 12
+
+
+def _tiers(item: pytest.Item) -> list[Tier]:
+    """The tiers that a test needs: those of its fixtures and those its marker names."""
+    fixtures = getattr(item, "fixturenames", ())
+    marked = [Tier(name) for mark in item.iter_markers("cluster") for name in mark.args]
+    return [tier for name, tier in _TIER_OF.items() if name in fixtures] + marked
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    tiers = _tiers(item)
+    if tiers and not needs.wanted():
+        pytest.skip(_OFF)
+    for tier in tiers:
+        if lacks := needs.missing(tier):
+            text = f"{_MISSING}{'; '.join(lacks)}"
+            if needs.required():
+                pytest.fail(text, pytrace=False)
+            pytest.skip(text)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter,
+) -> Generator[None, None, None]:
+    """A skip must not look like a pass: the last lines say what did not run, and why."""
+    yield
+    reasons: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", ()):
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        reason = text.removeprefix("Skipped: ")
+        if reason.startswith((_OFF, _MISSING)):
+            reasons[reason] = reasons.get(reason, 0) + 1
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} NOT RUN: {reason}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def cluster_folder(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Where clusters live; logs are kept in pytest's cache if a test failed."""
+    folder = Path(mkdtemp(prefix="gs-cluster-", dir="/tmp"))
+    yield folder
+    if request.session.testsfailed and request.config.cache is not None:
+        kept = request.config.cache.mkdir("cluster-logs")
+        for logs in folder.glob("*/logs"):
+            shutil.copytree(logs, kept / logs.parent.name, dirs_exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def control_plane(cluster_folder: Path) -> Iterator[ControlPlane]:
+    """Tier a: etcd and API server."""
+    folder = cluster_folder / "control-plane"
+    folder.mkdir()
+    with ControlPlane(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of tier a for one test."""
+    with control_plane.access.namespace() as name:
+        yield name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The tails of the cluster's logs go with a test that failed."""
+    report = yield
+    if report.failed:
+        for name in _TIER_OF:
+            cluster = getattr(item, "funcargs", {}).get(name)
+            if cluster is not None:
+                report.sections.append((f"logs of {name}", cluster.log_tail(lines=_TAIL_LINES)))
+    return report
