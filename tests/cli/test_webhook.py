@@ -20,6 +20,10 @@ import trustme
 from click.testing import CliRunner
 
 from cli.main import cli
+from embedded.apiserver import ApiServer
+from sharing.api.crd import crd_manifests
+from sharing.cluster.client import Client
+from sharing.cluster.kind import CRDS, NAMESPACES
 from tests.support.admission import pod, review
 
 COMMAND = Path(sys.executable).parent / "gpu-sharing"
@@ -215,6 +219,49 @@ async def test_changed_certificate_files_are_served_without_a_restart(
 
     assert status == 0
     assert "certificate was changed" in log
+
+
+async def test_it_waits_for_a_cluster_and_then_serves_its_policies(
+    files: Path, authority: trustme.CA, tmp_path: Path
+) -> None:
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    async with ApiServer(tls=True) as server:
+        kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+        process = await asyncio.create_subprocess_exec(
+            *(str(COMMAND), "webhook", "--kubeconfig", str(kubeconfig)),
+            *("--cert", str(files / "tls.crt"), "--key", str(files / "tls.key")),
+            *("--host", "127.0.0.1", "--port", "0"),
+            *("--health-host", "127.0.0.1", "--health-port", "0", "--drain-delay", "0"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        connector = aiohttp.TCPConnector(ssl=trust)
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            asyncio.timeout(60),
+            Client.from_kubeconfig(kubeconfig) as api,
+        ):
+            health = (await process.stdout.readline()).decode().strip().partition(": ")[2]
+            async with session.get(health) as answer:
+                # The kinds are not there yet, so nothing can be listed.
+                assert (answer.status, "policies: " in await answer.text()) == (503, True)
+            for definition in crd_manifests():
+                await api.create(CRDS, definition)
+            labels = {"gpu.sharing/mode": "time-slicing"}
+            await api.create(NAMESPACES, {"metadata": {"name": "team-a", "labels": labels}})
+
+            ready = (await process.stdout.readline()).decode().strip()
+
+            assert ready.startswith("ready: https://127.0.0.1:")
+            url = ready.partition(": ")[2]
+            async with session.post(url, json=review(pod({"gpu.sharing/mode": "x"}))) as answer:
+                response = (await answer.json())["response"]
+            assert (response["allowed"], response["status"]["code"]) == (False, 422)
+        process.terminate()
+        async with asyncio.timeout(30):
+            assert await process.wait() == 0
 
 
 def refused_here(files: Path) -> tuple[int, str]:
