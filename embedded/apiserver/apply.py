@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from embedded.apiserver.calls import Call
 from embedded.apiserver.fieldowners import (
     Owner,
@@ -50,13 +52,29 @@ def apply(
     left_out = moved.get(me, frozenset()) - wanted.keys()
     moved[me] = frozenset(wanted)
     others = frozenset().union(*(paths for owner, paths in moved.items() if owner != me))
-    for path in sorted(left_out - others, key=len, reverse=True):
-        inside = path[:-1]
-        if path[-1] != "." or not any(other[: len(inside)] == inside for other in others):
-            _remove(live, path, shape)
+    for path in _removals(left_out - others, others):
+        _remove(live, path, shape)
     merged: Json = _merge(live, intent, shape)
     write_owners(merged, moved, kind, old)
     return merged
+
+
+def _removals(paths: frozenset[Path], others: frozenset[Path]) -> list[Path]:
+    """What to take out, entries of lists first: they go whole, with their defaults.
+
+    An entry stays when somebody else owns something in it, and then it keeps its keys.
+    """
+    entries = [path for path in paths if path[-1] == "."]
+    going = {p for p in entries if not any(o[: len(p) - 1] == p[:-1] for o in others)}
+    rest = [path for path in paths if path[-1] != "." and not _is_key(path)]
+    return sorted(going) + sorted(rest, key=lambda path: (-len(path), path))
+
+
+def _is_key(path: Path) -> bool:
+    """Whether a path is one of the keys that name the entry it stands in."""
+    if len(path) < 2 or not path[-2].startswith("k:"):  # noqa: PLR2004 - entry and field
+        return False
+    return path[-1].removeprefix("f:") in orjson.loads(path[-2][2:])
 
 
 def _conflicts(

@@ -25,6 +25,22 @@ def to_object(body: Any, kind: ResourceKind, call: Call) -> Json:
     return obj
 
 
+def to_intent(body: Any, kind: ResourceKind, call: Call) -> Json:
+    """What a body says and nothing more: decoded, but without defaults; for server-side apply.
+
+    Raises:
+        StatusError: 400, the body is no object of this kind.
+    """
+    checked = _of_kind(body, kind)
+    seen = Decoding()
+    if kind.custom:
+        obj = _decode_custom(checked, kind, seen, defaulted=False)
+    else:
+        obj = _decode(checked, kind, seen, defaulted=False)
+    report_unknown(seen.unknown, call)
+    return obj
+
+
 def to_typed(body: Any, type_name: str, kind_name: str, call: Call) -> Json:
     """A body of a built-in type that is no resource of its own (Binding, Eviction, Scale).
 
@@ -82,7 +98,9 @@ def _of_kind(body: Any, kind: ResourceKind) -> Json:
     return {**body, "apiVersion": version, "kind": name}
 
 
-def _decode(body: Json, kind: ResourceKind, seen: Decoding) -> Json:
+def _decode(
+    body: Json, kind: ResourceKind, seen: Decoding, *, defaulted: bool = True
+) -> Json:
     try:
         obj: Json = decode(body, kind.type_name, seen)
     except DecodeError as error:
@@ -90,11 +108,14 @@ def _decode(body: Json, kind: ResourceKind, seen: Decoding) -> Json:
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
         ) from error
     obj.setdefault("metadata", {})
-    defaults.fill(obj)
+    if defaulted:
+        defaults.fill(obj)
     return obj
 
 
-def _decode_custom(body: Json, kind: ResourceKind, seen: Decoding) -> Json:
+def _decode_custom(
+    body: Json, kind: ResourceKind, seen: Decoding, *, defaulted: bool = True
+) -> Json:
     rest = {key: value for key, value in body.items() if key != "metadata"}
     metadata_seen = Decoding()
     try:
@@ -106,6 +127,7 @@ def _decode_custom(body: Json, kind: ResourceKind, seen: Decoding) -> Json:
     seen.unknown += [f"metadata.{path}" for path in metadata_seen.unknown]
     obj: Json = deep_copy(rest)
     schema.prune_root(obj, kind.json_schema, seen.unknown)
-    schema.fill_defaults(obj, kind.json_schema)
+    if defaulted:
+        schema.fill_defaults(obj, kind.json_schema)
     obj["metadata"] = metadata
     return obj

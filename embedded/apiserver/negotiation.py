@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from embedded.apiserver import protobuf
 from embedded.apiserver.status import bad_request, not_acceptable, unsupported_media_type
 
 JSON: Final = "application/json"
@@ -19,6 +20,7 @@ _BODIES: Final = frozenset(
     {
         JSON,
         YAML,
+        protobuf.MEDIA_TYPE,
         "text/yaml",
         "application/json-patch+json",
         "application/merge-patch+json",
@@ -85,6 +87,8 @@ def read_body(raw: bytes, content_type: str) -> Any:
     if media not in _BODIES:
         raise unsupported_media_type(media, sorted(_BODIES))
     try:
+        if media == protobuf.MEDIA_TYPE:
+            return protobuf.read(raw)
         if media in _YAML_TYPES:
             return yaml.load(raw, Loader=yaml.CSafeLoader)  # noqa: S506 - a safe loader, in C
         return orjson.loads(raw)

@@ -89,6 +89,7 @@ def _keep_all_but_ephemeral(new: Json, old: Json) -> None:
         new["metadata"]["managedFields"] = managed
     new["spec"] = dict(section(old, "spec"))
     new["status"] = section(old, "status")
+    new["spec"].pop("ephemeralContainers", None)
     if wanted:
         new["spec"]["ephemeralContainers"] = wanted
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from embedded.apiserver import patches
 from embedded.apiserver.apply import apply
-from embedded.apiserver.codec import to_object
+from embedded.apiserver.codec import to_intent, to_object
 from embedded.apiserver.fieldowners import Write
 from embedded.apiserver.objects import Json, deep_copy, own_meta
 from embedded.apiserver.registry import Registry
@@ -111,7 +111,7 @@ async def _apply(registry: Registry, request: Request, body: Any) -> tuple[Json,
         raise bad_request("the body of an apply patch is an object with apiVersion and kind")
     if (body.get("metadata") or {}).get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    intent = deep_copy(body)
+    intent = to_intent(body, kind, call)
     own_meta(intent).setdefault("name", name)
     if kind.namespaced:
         own_meta(intent).setdefault("namespace", request.namespace)

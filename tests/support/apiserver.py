@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class Client:
         raw = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
         sent = {**self._headers, **({"Content-Type": media} if raw is not None else {})}
         async with self._session.request(
-            method, self.url + path, data=raw, headers=sent | (headers or {}), params=query
+            method, self.url + path, data=None if raw is None else io.BytesIO(raw), headers=sent | (headers or {}), params=query
         ) as response:
             data = await response.read()
             json_like = "json" in response.headers.get("Content-Type", "")

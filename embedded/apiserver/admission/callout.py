@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import io
 import math
 import ssl
 from collections import OrderedDict
@@ -137,7 +138,7 @@ class CalloutClient:
             left_s = max(1, math.ceil(deadline - loop.time() - 0.001))
             async with session.post(
                 target.url,
-                data=body,
+                data=io.BytesIO(body),  # aiohttp warns about raw bytes beyond 1 MiB
                 params={"timeout": f"{left_s}s"},
                 headers=_headers(target),
                 server_hostname=target.server_name or None,
