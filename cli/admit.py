@@ -170,8 +170,8 @@ def _snapshot(
     labels: Mapping[str, str],
     inventory: Inventory | None,
 ) -> Snapshot:
-    for name in found.profiles.keys() & given.profiles.keys():
-        if found.profiles[name] != given.profiles[name]:
+    for name in sorted(found.profiles.keys() & given.profiles.keys()):
+        if found.profiles[name].spec != given.profiles[name].spec:
             raise InputError(
                 f"SharingProfile {name!r}",
                 "--filename and --profiles hold it with different content",

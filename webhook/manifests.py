@@ -39,7 +39,7 @@ def sort_out(objects: Iterable[KubeObject]) -> Manifests:
     for found in objects:
         if found.kind == "SharingProfile" and found.api_version.startswith(_PROFILE_GROUP):
             profile = _profile(found)
-            _refuse_second(profiles.setdefault(profile.name, profile), profile, found)
+            _refuse_second(profiles.setdefault(profile.name, profile).spec, profile.spec, found)
         elif found.kind == "Namespace" and found.api_version == "v1":
             labels = _labels(found)
             _refuse_second(namespaces.setdefault(_name(found), labels), labels, found)

@@ -200,6 +200,17 @@ def test_namespace_profiles_and_nodes_come_from_options(tmp_path: Path) -> None:
     assert entry["grants"][0]["resource"] == "nvidia.com/mig-1g.10gb"
 
 
+def test_a_profile_in_both_places_has_to_be_the_same(tmp_path: Path) -> None:
+    (tmp_path / "profiles.yaml").write_text(PROFILE)
+    option = ("--profiles", str(tmp_path / "profiles.yaml"))
+
+    same = admit(*option, text=PROFILE)
+    other = admit(*option, text=PROFILE.replace("1of8", "1of4"))
+
+    assert (same.exit_code, other.exit_code) == (0, 2)
+    assert "--filename and --profiles hold it with different content" in other.stderr
+
+
 def test_an_unquoted_fraction_of_a_gpu_is_the_quantity_that_kubectl_sends() -> None:
     quoted, bare = (
         entries(*MPS, text=POD.replace("nvidia.com/gpu: 1", f"nvidia.com/gpu: {written}"))[0]
