@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
@@ -13,8 +13,14 @@ from embedded.errors import EmbeddedError
 from sharing.plugin.proto import deviceplugin_pb2 as api
 from sharing.plugin.proto.deviceplugin_pb2_grpc import DevicePluginStub
 
+if TYPE_CHECKING:
+    from sharing.plugin.proto.deviceplugin_pb2_grpc import DevicePluginAsyncStub
+
 DIAL_TIMEOUT_S: Final = 10.0
 PRE_START_TIMEOUT_S: Final = 30.0
+LONGEST_SOCKET: Final = 107
+"""Bytes that a unix socket's path may have (Linux, ``sun_path`` less its end mark)."""
+_SOCKET_PERIOD_S: Final = 0.05
 # Plugins come and go at the same path; a connection of its own for each registration
 # inherits no back-off from the one before.
 _CHANNEL_OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1),)
@@ -45,8 +51,7 @@ class Endpoint:
         self.path = path
         self.options = api.DevicePluginOptions()
         self.stopped_at: float | None = None
-        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=_CHANNEL_OPTIONS)
-        self._stub = DevicePluginStub(self._channel)
+        self._channel: grpc.aio.Channel | None = None
 
     async def dial(self, timeout_s: float) -> None:
         """Connect and ask for the options.
@@ -56,6 +61,13 @@ class Endpoint:
         """
         try:
             async with asyncio.timeout(timeout_s):
+                # A channel to something that cannot be dialled at all never settles, and
+                # then keeps gRPC's poller from ending; so it is made for sockets only.
+                while not _is_socket(self.path):  # noqa: ASYNC110 - files raise no event
+                    await asyncio.sleep(_SOCKET_PERIOD_S)
+                self._channel = grpc.aio.insecure_channel(
+                    f"unix:{self.path}", options=_CHANNEL_OPTIONS
+                )
                 await self._channel.channel_ready()
         except TimeoutError as error:
             raise PluginError(
@@ -67,6 +79,12 @@ class Endpoint:
             self.options = await self._stub.GetDevicePluginOptions(api.Empty(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise PluginError.of(error) from error
+
+    @property
+    def _stub(self) -> DevicePluginAsyncStub:
+        if self._channel is None:
+            raise PluginError("", f"endpoint {self.resource} was never connected")
+        return DevicePluginStub(self._channel)
 
     async def lists(self) -> AsyncIterator[Sequence[api.Device]]:
         """The plugin's device lists, until its stream ends.
@@ -138,8 +156,17 @@ class Endpoint:
 
     async def close(self) -> None:
         """Cut the connection; the plugin sees its stream end."""
-        await self._channel.close()
+        if self._channel is not None:
+            await self._channel.close()
 
     def _check_runs(self) -> None:
         if self.stopped_at is not None:
             raise PluginError("", f"endpoint {self.resource} has been stopped")
+
+
+def _is_socket(path: Path) -> bool:
+    """Whether a plugin could listen there; the name comes from the plugin, so anything goes."""
+    try:
+        return len(bytes(path)) <= LONGEST_SOCKET and path.is_socket()
+    except OSError:
+        return False

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from embedded.errors import EmbeddedError
-from embedded.kubelet.endpoint import DIAL_TIMEOUT_S
+from embedded.kubelet.endpoint import DIAL_TIMEOUT_S, LONGEST_SOCKET
 from embedded.kubelet.nodestatus import Machine
 from embedded.kubelet.plugins import GRACE_S, KUBELET_SOCKET
 from embedded.kubelet.podresources import SOCKET
 from sharing.errors import shown
-
-LONGEST_SOCKET: Final = 107
-"""Bytes that a unix socket's path may have (Linux, ``sun_path`` less its end mark)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

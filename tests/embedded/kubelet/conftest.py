@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import grpc
 import pytest
 
 from tests.support.kubelet_bench import Bench, bench
 
-# grpc.aio ends its poller thread when its last object is collected, which may happen inside
-# a garbage collection in the middle of a later test, and waits for that thread. Counted in
-# once for the whole run, it stays; the thread is a daemon.
-grpc.aio.init_grpc_aio()
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_left_behind() -> Iterator[None]:
+    """A channel or call that never settles keeps gRPC's poller, and so the process, alive.
+
+    Collecting what a module left behind ends the poller at once, so that the module that is
+    to blame hangs and not a later one.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture
