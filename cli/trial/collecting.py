@@ -43,7 +43,7 @@ async def run(scenario: Scenario, installed: Installation) -> Facts:
     admitted = time.monotonic()
     await _settle(scenario.pods, drafts, installed)
     settled = time.monotonic()
-    devices = {node.name: await _devices(installed, node.name) for node in installed.nodes}
+    devices = {node.name: await read_devices(installed, node.name) for node in installed.nodes}
     gpus = [gpu for node in installed.nodes for gpu in await _gpus(installed, node.name, devices)]
     index_by_uuid = {gpu.uuid: gpu.index for gpu in gpus}
     pods = [await _read(draft, installed, devices, index_by_uuid) for draft in drafts]
@@ -106,7 +106,7 @@ def _is_waiting(pod: Mapping[str, Any] | None) -> bool:
     return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
 
-async def _devices(installed: Installation, node: str) -> Devices:
+async def read_devices(installed: Installation, node: str) -> Devices:
     """What a node's kubelet says about who holds which device."""
     socket = installed.cluster.node_folder(node) / "kubelet" / "pod-resources" / "kubelet.sock"
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
