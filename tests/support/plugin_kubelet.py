@@ -64,10 +64,11 @@ class PluginKubelet(RegistrationServicer):
     def socket(self) -> Path:
         return self.folder / "kubelet.sock"
 
-    async def start(self) -> None:
+    async def start(self, *, clears: bool = True) -> None:
+        """Live; a kubelet that finds a clean folder deletes no sockets but its own."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.iterdir():
-            if stat.S_ISSOCK(path.lstat().st_mode):
+            if path == self.socket or (clears and stat.S_ISSOCK(path.lstat().st_mode)):
                 path.unlink()
         self._server = aio.server(options=(("grpc.so_reuseport", 0),))
         add_RegistrationServicer_to_server(self, self._server)

@@ -233,6 +233,21 @@ async def test_a_restarted_kubelet_gets_everything_again(
         await kubelet.until_healthy(binding.resource, ids(binding), timeout_s=5)
 
 
+async def test_a_new_kubelet_is_told_even_while_the_old_ones_stream_lives(
+    plugins: DevicePlugins, kubelet: PluginKubelet
+) -> None:
+    """Only the socket file says that there is another kubelet now."""
+    await kubelet.start()
+    await plugins.advertise([whole(0)])
+    await kubelet.until_healthy(GPU, ids(whole(0)))
+    second = PluginKubelet(kubelet.folder)
+    await second.start(clears=False)
+    try:
+        await second.until_healthy(GPU, ids(whole(0)), timeout_s=5)
+    finally:
+        await second.stop()
+
+
 async def test_a_kubelet_that_returns_late_and_to_a_new_folder_is_found(
     plugins: DevicePlugins, kubelet: PluginKubelet
 ) -> None:
