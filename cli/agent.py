@@ -54,6 +54,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="DIR",
     help="Pipes and logs of MPS.  [default: /run/gpu-sharing/mps]",
 )
+@click.option(
+    "--end-mps",
+    is_flag=True,
+    help="End MPS daemons with the agent; they and their pods' work outlive it otherwise.",
+)
 @click.pass_obj
 def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     invocation: Invocation,
@@ -66,6 +71,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     cdi_dir: Path | None,
     state_dir: Path | None,
     mps_dir: Path | None,
+    end_mps: bool,
 ) -> None:
     r"""Serve the GPUs of one node until SIGTERM.
 
@@ -87,6 +93,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
         cdi_dir=(cdi_dir or CDI_DIR).absolute(),
         state_dir=(state_dir or STATE_DIR).absolute(),
         mps_dir=(mps_dir or MPS_DIR).absolute(),
+        leave_mps_running=not end_mps,
     )
     logs.configure(debug=invocation.debug)
     asyncio.run(_run(settings, kubeconfig, with_api=layout_file is None or kubeconfig is not None))

@@ -48,7 +48,7 @@ def demo(context: click.Context, file: Path | None, *, as_json: bool, keep: Path
     from cli.trial import scenario as scenarios
     from cli.trial.deviations import deviations
 
-    logs.configure(debug=False)
+    logs.configure(quiet=True)
     wanted = scenarios.load(file)
     facts = asyncio.run(_run(wanted, keep, _progress(shown=sys.stderr.isatty())))
     found = deviations(wanted, facts)

@@ -42,7 +42,7 @@ def embedded(nodes: str, kubeconfig: Path, port: int) -> None:
       gpu-sharing embedded --nodes 2x8xH100-80GB --kubeconfig kubeconfig
       kubectl --kubeconfig kubeconfig get nodes
     """
-    logs.configure(debug=False)
+    logs.configure(quiet=True)
     asyncio.run(_run(parse_nodes(nodes), kubeconfig, port))
 
 

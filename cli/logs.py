@@ -10,13 +10,14 @@ import orjson
 import structlog
 
 
-def configure(*, debug: bool = False) -> None:
+def configure(*, debug: bool = False, quiet: bool = False) -> None:
     """Set up logging for a program that serves.
 
     Args:
         debug: Whether debug lines are written too.
+        quiet: Whether only warnings are, for a command that reports in its own words.
     """
-    level = logging.DEBUG if debug else logging.INFO
+    level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     on_terminal = sys.stderr.isatty()
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     processors: list[Any] = [structlog.processors.add_log_level, stamp]

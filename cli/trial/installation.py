@@ -133,8 +133,11 @@ class Installation:
         self._add("controller")
         for node in self.nodes:
             self._add_agent(node)
-        started = [stack.enter_async_context(each) for each in self.programs.values()]
-        await asyncio.gather(*started)
+        stack.push_async_callback(self._stop_programs)
+        await asyncio.gather(*(each.start() for each in self.programs.values()))
+
+    async def _stop_programs(self) -> None:
+        await asyncio.gather(*(each.stop() for each in self.programs.values()))
 
     def _add(self, name: str, *arguments: str, ready: str = "ready") -> None:
         kubeconfig = self.cluster.kubeconfig(service_account(NAMESPACE, name))
@@ -154,6 +157,7 @@ class Installation:
             "--simulate", boards, "--simulate-state", str(self.state_file(node.name)),
             "--kubelet-dir", str(folder / "kubelet"), "--cdi-dir", str(folder / "cdi"),
             "--state-dir", str(folder / "state"), "--mps-dir", str(folder / "mps"),
+            "--end-mps",
         ]  # fmt: skip
         name = f"agent {node.name}"
         log = self.folder / "logs" / f"agent-{node.name}.log"

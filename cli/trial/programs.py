@@ -8,8 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from sharing.errors import UnavailableError
 
@@ -19,7 +18,7 @@ _SHOWN_LINES: Final = 15
 
 
 class Program:
-    """One running ``gpu-sharing …`` process; an async context manager.
+    """One ``gpu-sharing …`` process.
 
     Args:
         name: What it is called in messages.
@@ -37,18 +36,6 @@ class Program:
         self._arguments = tuple(arguments)
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     @property
     def pid(self) -> int | None:
