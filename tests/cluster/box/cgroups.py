@@ -1,0 +1,129 @@
+"""The box's own folder in every cgroup v1 hierarchy.
+
+The cgroup namespace starts there, so everything that a kubelet and a container runtime make lies
+in one tree that can be removed afterwards. Folders carry the process that made them, with its start
+time since process ids come again: a box that was killed hard is swept by the next one.
+
+Source: cgroups(7), cgroup_namespaces(7).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+PREFIX: Final = "gs-box-"
+_CPUSET: Final = ("cpuset.cpus", "cpuset.mems")
+_PARTS: Final = 2
+
+
+def parents(cgroup: str, mountinfo: str) -> dict[str, Path]:
+    """Our folder in each hierarchy, by controllers, from the texts of the two files in /proc."""
+    mounts = {}
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2)
+        if kind == "cgroup":
+            mounts[left.split()[4]] = set(options.split(","))
+    folders = {}
+    for line in cgroup.splitlines():
+        number, controllers, path = line.split(":", 2)
+        for mount, mounted in mounts.items():
+            if number != "0" and set(controllers.split(",")) <= mounted:
+                folders[controllers] = Path(mount + path)
+    return folders
+
+
+def here() -> dict[str, Path]:
+    """This process's folder in each hierarchy."""
+    return parents(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+
+
+class Group:
+    """One box's folders."""
+
+    def __init__(self, name: str, above: dict[str, Path]) -> None:
+        self.name = name
+        self._above = above
+
+    @classmethod
+    def create(cls) -> Group:
+        """Make the folders of this process's box."""
+        made = cls(f"{PREFIX}{identity(os.getpid())}", here())
+        for controllers, parent in made._above.items():
+            folder = parent / made.name
+            folder.mkdir()
+            if "cpuset" in controllers.split(","):
+                for key in _CPUSET:  # a new cpuset is empty and takes no process
+                    (folder / key).write_text((parent / key).read_text())
+        return made
+
+    def enter(self) -> None:
+        """Move this process in, so that what it starts begins there."""
+        for parent in self._above.values():
+            (parent / self.name / "cgroup.procs").write_text(str(os.getpid()))
+
+    def leave(self) -> None:
+        """Move this process back."""
+        for parent in self._above.values():
+            (parent / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self) -> bool:
+        """Remove the folders, deepest first; False while a process is in one of them."""
+        gone = True
+        for parent in self._above.values():
+            gone = remove_tree(parent / self.name) and gone
+        return gone
+
+
+def remove_tree(top: Path) -> bool:
+    """Remove a cgroup and all below; False if one of them still has a process."""
+    gone = True
+    for folder in _deepest_first(top):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            gone = False
+    return gone
+
+
+def _deepest_first(top: Path) -> Iterator[Path]:
+    for folder, _, _ in os.walk(top, topdown=False):
+        yield Path(folder)
+
+
+def sweep() -> list[str]:
+    """Remove the folders of boxes whose process is gone; returns their names."""
+    names = {folder.name for parent in here().values() for folder in parent.glob(f"{PREFIX}*")}
+    dead = [name for name in sorted(names) if not is_alive(name.removeprefix(PREFIX))]
+    for name in dead:
+        Group(name, here()).remove()
+    return dead
+
+
+def identity(pid: int) -> str:
+    """A process as ``PID-STARTTIME``: no other process ever has the same while we run."""
+    return f"{pid}-{_start_time(pid)}"
+
+
+def is_alive(process: str) -> bool:
+    """Whether the process of an identity still runs."""
+    parts = process.split("-")
+    if len(parts) != _PARTS or not all(part.isdigit() for part in parts):
+        return True  # not one of ours: hands off
+    try:
+        return _start_time(int(parts[0])) == parts[1]
+    except FileNotFoundError:
+        return False
+
+
+def _start_time(pid: int) -> str:
+    """Field 22 of /proc/PID/stat, clock ticks since boot."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if after_name[0] == "Z":
+        raise FileNotFoundError(f"process {pid} is a zombie")
+    return after_name[19]
