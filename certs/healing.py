@@ -63,9 +63,7 @@ def heal(
         name: The name that callers ask for.
     """
     healed, why = stored, list[str]()
-    if served is not None and find_faults(
-        served.leaf, now=now, names=[name], authorities=[served.authority]
-    ):
+    if served is not None and _is_over(served, now, name):
         served = None
     if stored.current is None and served is not None:
         # Deleting the Secret is how people ask for a new certificate: they get one, but
@@ -90,6 +88,15 @@ def heal(
     if why:
         why.extend(stored.oddities)
     return healed, tuple(why)
+
+
+def _is_over(served: Served, now: datetime, name: str) -> bool:
+    """Whether callers will never again accept what is served.
+
+    Not yet valid is not over: it means that the clock was put back, and it may return.
+    """
+    moment = max(now, served.leaf.not_before)
+    return bool(find_faults(served.leaf, now=moment, names=[name], authorities=[served.authority]))
 
 
 def _trusted(

@@ -24,6 +24,7 @@ from certs.step import Act, Make, Patch, Rest, Step, Wait, Write
 NAMES = ("gpu-sharing-webhook.gpu-sharing.svc", "gpu-sharing-webhook")
 PROPAGATION_S = 60.0
 POLL_S = 30.0
+HAIR_S = 0.001  # sums of floats differ by less
 SETTINGS = RotationSettings(
     names=NAMES,
     life=timedelta(days=30),
@@ -113,7 +114,7 @@ class World:
         kept.versions = [one for one in kept.versions if self.in_use(one)]
 
     def in_use(self, version: Version) -> bool:
-        return version.until_s is None or version.until_s > self.now_s - PROPAGATION_S
+        return version.until_s is None or version.until_s > self.now_s - PROPAGATION_S + HAIR_S
 
     def write(self, secret: dict[str, Any] | None) -> None:
         self.secret = secret
@@ -200,7 +201,7 @@ class World:
         assert stored.current is not None
         authority = stored.trusted.voucher_of(stored.current, now=self.now)
         assert authority is not None
-        if replica.sight.trusted_for_s(fingerprint(authority)) >= PROPAGATION_S:
+        if replica.sight.trusted_for_s(fingerprint(authority)) >= PROPAGATION_S - HAIR_S:
             return
         assert not any(self.is_useful(other) for other in self.replicas), "hurried without need"
         for kept in self.kept:
@@ -252,8 +253,8 @@ class World:
         """No replica serves a leaf whose authority a bundle in use lacks."""
         for replica in self.replicas:
             served = replica.sight.served
-            if served is None or served.leaf.not_after < self.now:
-                continue
+            if served is None or not served.leaf.not_before <= self.now <= served.leaf.not_after:
+                continue  # callers refuse it whatever they trust
             for kept in self.kept:
                 for version in kept.versions:
                     if version.ours and self.in_use(version):
