@@ -16,11 +16,20 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
-
 from embedded.apiserver.quantities import amount
+from embedded.errors import EmbeddedError
 from sharing.errors import InputError, QuantityError
+
+try:
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
+except ImportError as _missing:
+    raise EmbeddedError(
+        "cel-expr-python",
+        "the embedded cluster evaluates rules with it, and it is not installed",
+        fix="install the extra that brings it",
+        example="pip install 'gpu-sharing[embedded]'",
+    ) from _missing
 
 VARIABLES: Final = (
     "object",
@@ -57,12 +66,14 @@ def _find(text: str, pattern: str) -> str:
     return found[0] if found else ""
 
 
-def _function(name: str, member: bool, result: Any, parameters: Sequence[Any], impl: Any) -> Any:  # noqa: FBT001 - a table
+def _function(  # noqa: PLR0917 - a table row
+    name: str, style: str, result: Any, parameters: Sequence[Any], impl: Any
+) -> Any:
     overload = cel.Overload(
         id=f"k8s_{name}_{len(parameters)}",
         return_type=result,
         parameters=list(parameters),
-        is_member=member,
+        is_member=style == "method",
         impl=impl,
     )
     return cel.FunctionDecl(name, [overload])
@@ -72,19 +83,19 @@ def _function(name: str, member: bool, result: Any, parameters: Sequence[Any], i
 def _environment() -> Any:
     number, text, items = _T.DOUBLE, _T.STRING, _T.List(_T.DYN)
     functions = [
-        _function("isQuantity", False, _T.BOOL, [text], _is_quantity),
-        _function("quantity", False, number, [text], lambda t: float(amount(t))),
-        _function("isGreaterThan", True, _T.BOOL, [number, number], lambda a, b: a > b),
-        _function("isLessThan", True, _T.BOOL, [number, number], lambda a, b: a < b),
-        _function("compareTo", True, _T.INT, [number, number], lambda a, b: (a > b) - (a < b)),
-        _function("isInteger", True, _T.BOOL, [number], lambda a: float(a).is_integer()),
-        _function("asInteger", True, _T.INT, [number], int),
-        _function("asApproximateFloat", True, number, [number], lambda a: a),
-        _function("find", True, text, [text, text], _find),
-        _function("sum", True, _T.DYN, [items], lambda a: sum(_plain(a))),
-        _function("min", True, _T.DYN, [items], lambda a: min(_plain(a))),
-        _function("max", True, _T.DYN, [items], lambda a: max(_plain(a))),
-        _function("isSorted", True, _T.BOOL, [items], lambda a: _plain(a) == sorted(_plain(a))),
+        _function("isQuantity", "global", _T.BOOL, [text], _is_quantity),
+        _function("quantity", "global", number, [text], lambda t: float(amount(t))),
+        _function("isGreaterThan", "method", _T.BOOL, [number, number], lambda a, b: a > b),
+        _function("isLessThan", "method", _T.BOOL, [number, number], lambda a, b: a < b),
+        _function("compareTo", "method", _T.INT, [number, number], lambda a, b: (a > b) - (a < b)),
+        _function("isInteger", "method", _T.BOOL, [number], lambda a: float(a).is_integer()),
+        _function("asInteger", "method", _T.INT, [number], int),
+        _function("asApproximateFloat", "method", number, [number], lambda a: a),
+        _function("find", "method", text, [text, text], _find),
+        _function("sum", "method", _T.DYN, [items], lambda a: sum(_plain(a))),
+        _function("min", "method", _T.DYN, [items], lambda a: min(_plain(a))),
+        _function("max", "method", _T.DYN, [items], lambda a: max(_plain(a))),
+        _function("isSorted", "method", _T.BOOL, [items], lambda a: _plain(a) == sorted(_plain(a))),
     ]
     return cel.NewEnv(
         variables=dict.fromkeys(VARIABLES, _T.DYN),

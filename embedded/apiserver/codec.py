@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from embedded.apiserver import defaults, schema
-from embedded.apiserver.builtin.types import Decoding, DecodeError, decode
+from embedded.apiserver.builtin.types import DecodeError, Decoding, decode
 from embedded.apiserver.calls import Call
 from embedded.apiserver.kinds import ResourceKind
 from embedded.apiserver.objects import Json, deep_copy
@@ -98,9 +98,7 @@ def _of_kind(body: Any, kind: ResourceKind) -> Json:
     return {**body, "apiVersion": version, "kind": name}
 
 
-def _decode(
-    body: Json, kind: ResourceKind, seen: Decoding, *, defaulted: bool = True
-) -> Json:
+def _decode(body: Json, kind: ResourceKind, seen: Decoding, *, defaulted: bool = True) -> Json:
     try:
         obj: Json = decode(body, kind.type_name, seen)
     except DecodeError as error:

@@ -128,9 +128,11 @@ def _client_causes(config: Json, where: str) -> list[Cause]:
                     "fragments, queries and user information are not permitted in the URL",
                 )
             )
-    for key in ("name", "namespace"):
-        if has_service and not section(config, "service").get(key):
-            causes.append(required(f"{where}.service.{key}", f"service {key} is required"))
+    causes += [
+        required(f"{where}.service.{key}", f"service {key} is required")
+        for key in ("name", "namespace")
+        if has_service and not section(config, "service").get(key)
+    ]
     bundle = config.get("caBundle")
     if bundle and not _is_bundle(str(bundle)):
         causes.append(

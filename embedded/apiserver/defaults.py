@@ -67,9 +67,9 @@ def _volume(volume: Json) -> None:
             _set(volume[source], defaultMode=_MODE)
     if "hostPath" in volume:
         _set(volume["hostPath"], type="")
-    for source in entries(volume, "projected", "sources"):
-        if "serviceAccountToken" in source:
-            _set(source["serviceAccountToken"], expirationSeconds=3600)
+    for projection in entries(volume, "projected", "sources"):
+        if "serviceAccountToken" in projection:
+            _set(projection["serviceAccountToken"], expirationSeconds=3600)
 
 
 def pod_spec(spec: Json) -> None:

@@ -6,6 +6,7 @@ structural schemas in the Kubernetes documentation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -45,9 +46,11 @@ def causes_of(obj: Json) -> list[Cause]:
         )
     if spec.get("scope") not in {"Namespaced", "Cluster"}:
         causes.append(not_supported("spec.scope", spec.get("scope"), ("Cluster", "Namespaced")))
-    for key in ("plural", "singular"):
-        if names.get(key) and not is_dns_label(str(names[key])):
-            causes.append(invalid_value(f"spec.names.{key}", names[key], "must be a DNS label"))
+    causes += [
+        invalid_value(f"spec.names.{key}", names[key], "must be a DNS label")
+        for key in ("plural", "singular")
+        if names.get(key) and not is_dns_label(str(names[key]))
+    ]
     return causes + _version_causes(entries(spec, "versions"))
 
 
@@ -101,6 +104,8 @@ def _schema_causes(schema: Schema, field: str, *, root: bool = False) -> Iterato
             f"{field}.uniqueItems",
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
         )
+    if schema.get("pattern") and (problem := _pattern_problem(str(schema["pattern"]))):
+        yield invalid_value(f"{field}.pattern", schema["pattern"], problem)
     if kind == "array" and not isinstance(schema.get("items"), dict):
         yield required(f"{field}.items", "must be specified")
     for junctor in _JUNCTORS:
@@ -110,6 +115,14 @@ def _schema_causes(schema: Schema, field: str, *, root: bool = False) -> Iterato
     if "default" in schema and not root:
         yield from value_causes(schema["default"], schema, f"{field}.default")
     yield from _inner_causes(schema, field)
+
+
+def _pattern_problem(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        return f"must be a valid regular expression, but isn't: {error}"
+    return ""
 
 
 def _junctor_causes(part: Schema, field: str, outer: Schema) -> Iterator[Cause]:

@@ -49,7 +49,7 @@ class Definitions:
         group, plural = str(spec.get("group")), str(section(spec, "names").get("plural"))
         resource = f"{plural}.{group}"
         store = self._registry.store
-        for obj in store.list(resource):
+        for obj in store.objects(resource):
             store.remove(resource, (namespace_of(obj), name_of(obj)))
         store.end_subscriptions(resource)
         self._registry.kinds.replace_custom(group, plural, ())

@@ -60,7 +60,7 @@ def parse_options(body: Any, grace: str | None, policy: str | None) -> DeleteOpt
     chosen = fields.get("propagationPolicy") or policy or "Background"
     if chosen not in _POLICIES:
         raise bad_request(
-            f'propagationPolicy {str(chosen)[:40]!r} is none of "Orphan", "Background", "Foreground"'
+            f"propagationPolicy {str(chosen)[:40]!r} is none of Orphan, Background, Foreground"
         )
     preconditions = section(fields, "preconditions")
     return DeleteOptions(
@@ -71,7 +71,7 @@ def parse_options(body: Any, grace: str | None, policy: str | None) -> DeleteOpt
     )
 
 
-async def delete(
+async def delete(  # noqa: PLR0917 - who, what, where and how
     registry: Registry,
     call: Call,
     kind: ResourceKind,

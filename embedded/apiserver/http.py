@@ -61,7 +61,7 @@ class HttpSurface:
             return refuse(error)
         except web.HTTPRequestEntityTooLarge:
             return refuse(too_large(MAX_BODY_BYTES))
-        except Exception:
+        except Exception:  # noqa: BLE001 - the last line of defence
             # The client gets no insides; whoever runs the server finds them in the log.
             _log.exception("request failed", method=http.method, path=http.path)
             return refuse(StatusError(500, "InternalError", "Internal error occurred: see the log"))

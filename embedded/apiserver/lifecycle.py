@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 import structlog
 
@@ -57,9 +58,8 @@ class Lifecycle:
             self._dependents[uid].add(place)
         if new is None and old is not None:
             self._removed(kind, old)
-        elif new is not None and kind.qualified == "namespaces":
-            if meta(new).get("deletionTimestamp"):
-                self._spawn(self._empty_namespace(name_of(new)))
+        elif kind.qualified == "namespaces" and meta(new or {}).get("deletionTimestamp"):
+            self._spawn(self._empty_namespace(name_of(new or {})))
 
     def _removed(self, kind: ResourceKind, old: Json) -> None:
         doomed = self._dependents.pop(str(meta(old).get("uid")), set())
@@ -68,8 +68,8 @@ class Lifecycle:
         if kind.namespaced:
             self._finish_namespace(namespace_of(old))
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -108,7 +108,7 @@ class Lifecycle:
         for kind in self._registry.kinds:
             if not kind.namespaced or "delete" not in kind.verbs:
                 continue
-            for obj in self._registry.store.list(kind.qualified, namespace):
+            for obj in self._registry.store.objects(kind.qualified, namespace):
                 if not meta(obj).get("deletionTimestamp"):
                     await self._delete(kind, namespace, name_of(obj))
         self._finish_namespace(namespace)
@@ -134,7 +134,7 @@ class Lifecycle:
         if obj is None or not meta(obj).get("deletionTimestamp") or meta(obj).get("finalizers"):
             return
         store = self._registry.store
-        if any(store.list(resource, namespace) for resource in store.resources()):
+        if any(store.objects(resource, namespace) for resource in store.resources()):
             return
         try:
             self._registry.remove_now(kind, obj)

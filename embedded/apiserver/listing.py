@@ -30,7 +30,7 @@ class Lister:
         self._snapshots: OrderedDict[int, tuple[int, list[Json]]] = OrderedDict()
         self._next = 0
 
-    def list(self, request: Request) -> Json:
+    def answer(self, request: Request) -> Json:
         """The list object.
 
         Raises:
@@ -55,7 +55,7 @@ class Lister:
 
     def select(self, kind: ResourceKind, wanted: Wanted) -> list[Json]:
         """The objects that are wanted, in order."""
-        everything = self._store.list(kind.qualified, wanted.namespace)
+        everything = self._store.objects(kind.qualified, wanted.namespace)
         return [obj for obj in everything if wanted.takes(obj)]
 
     def forget(self) -> None:
@@ -69,7 +69,7 @@ class Lister:
             self._snapshots.popitem(last=False)
         return self._next
 
-    def _chunk(  # noqa: PLR0917, PLR0913 - one step of list()
+    def _chunk(  # noqa: PLR0917 - one step of answer()
         self, kind: ResourceKind, revision: int, items: list[Json], at: Continue, limit: int
     ) -> Json:
         end = min(at.offset + limit, len(items)) if limit else len(items)

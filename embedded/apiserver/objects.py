@@ -77,7 +77,7 @@ def timestamp(at: datetime | None = None) -> str:
 def parse_timestamp(text: str) -> datetime | None:
     """The moment that an RFC 3339 text names; nothing for anything else."""
     try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

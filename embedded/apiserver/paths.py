@@ -39,10 +39,8 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
     # namespaces/NAME and namespaces/NAME/status are about the namespace itself.
     if (
         rest[0] == "namespaces"
-        and len(rest) > 2
-        and (  # noqa: PLR2004 - namespaces, NAME, more
-            group or rest[2] not in {"status", "finalize"}
-        )
+        and len(rest) > 2  # noqa: PLR2004 - namespaces, NAME, more
+        and (group or rest[2] not in {"status", "finalize"})
     ):
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3:  # noqa: PLR2004 - resource, name, subresource

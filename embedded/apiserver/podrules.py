@@ -1,8 +1,8 @@
 """Rules for pods, after mutation: what the API server's validation refuses (pure).
 
 Source: ``pkg/apis/core/validation/validation.go``. Covered is what admission can get wrong:
-containers, their names, resources and restart policies, environment, volumes, and what may
-change in a pod that exists.
+containers, their names, resources and restart policies, environment, volumes. What may change
+in a pod that exists is in ``podupdates``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from embedded.apiserver.metadata import (
     label_causes,
     qualified_name_problem,
 )
-from embedded.apiserver.objects import Json, deep_copy, entries, section
+from embedded.apiserver.objects import Json, entries, section
 from embedded.apiserver.quantities import amount
 from embedded.apiserver.status import (
     Cause,
@@ -42,12 +42,6 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 _MAX_GRACE_S: Final = 2**63 - 1
 
-_UPDATE_TEXT: Final = (
-    "pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
-    "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
-    "(allow it to be set to 1 if it was previously negative)"
-)
 _STANDARD_TEXT: Final = "must be a standard resource type or fully qualified"
 _STANDARD_FOR_CONTAINERS: Final = "must be a standard resource for containers"
 
@@ -115,14 +109,12 @@ def _policy_causes(spec: Json, field: str) -> list[Cause]:
 
 def _pod_level_causes(spec: Json, field: str) -> list[Cause]:
     """Pod-level resources take cpu, memory and huge pages only."""
-    causes = []
-    for part in ("limits", "requests"):
-        for name in section(spec, "resources", part):
-            if name not in _NATIVE[:2] and not name.startswith("hugepages-"):
-                causes.append(
-                    not_supported(f"{field}.resources.{part}[{name}]", name, ("cpu", "memory"))
-                )
-    return causes
+    return [
+        not_supported(f"{field}.resources.{part}[{name}]", name, ("cpu", "memory"))
+        for part in ("limits", "requests")
+        for name in section(spec, "resources", part)
+        if name not in _NATIVE[:2] and not name.startswith("hugepages-")
+    ]
 
 
 def _name_taken(container: Json, where: str, taken: set[str]) -> list[Cause]:
@@ -301,59 +293,4 @@ def ephemeral_causes(spec: Json, field: str, taken: Iterable[str]) -> list[Cause
             if container.get(key)
         ]
         causes += _env_causes(entries(container, "env"), f"{where}.env")
-    return causes
-
-
-def pod_update_causes(new: Json, old: Json) -> list[Cause]:
-    """ValidatePodUpdate: nearly all of the spec is for ever."""
-    after, before = section(new, "spec"), section(old, "spec")
-    if len(entries(after, "containers")) != len(entries(before, "containers")):
-        return [field_forbidden("spec.containers", "pod updates may not add or remove containers")]
-    if len(entries(after, "initContainers")) != len(entries(before, "initContainers")):
-        return [
-            field_forbidden("spec.initContainers", "pod updates may not add or remove containers")
-        ]
-    causes = _toleration_causes(after, before)
-    if _fixed_part(after, before) != before:
-        causes.append(field_forbidden("spec", _UPDATE_TEXT))
-    return causes
-
-
-def _fixed_part(after: Json, before: Json) -> Json:
-    """The new spec with every field that may change put back."""
-    fixed: Json = deep_copy(after)
-    for group in ("containers", "initContainers"):
-        for container, old in zip(entries(fixed, group), entries(before, group), strict=True):
-            container["image"] = old.get("image")
-    for key in ("activeDeadlineSeconds", "tolerations"):
-        _put_back(fixed, before, key)
-    if before.get("schedulingGates"):
-        # Gates may be removed, never added; while they stand, node constraints may tighten.
-        for key in ("schedulingGates", "nodeSelector", "affinity"):
-            _put_back(fixed, before, key)
-    return fixed
-
-
-def _put_back(fixed: Json, before: Json, key: str) -> None:
-    if key in before:
-        fixed[key] = before[key]
-    else:
-        fixed.pop(key, None)
-
-
-def _toleration_causes(after: Json, before: Json) -> list[Cause]:
-    kept = entries(after, "tolerations")
-    gates = {str(gate.get("name")) for gate in entries(before, "schedulingGates")}
-    causes = [
-        field_forbidden("spec.schedulingGates", "only deletion is allowed")
-        for gate in entries(after, "schedulingGates")
-        if gate.get("name") not in gates
-    ]
-    if any(toleration not in kept for toleration in entries(before, "tolerations")):
-        causes.append(
-            field_forbidden(
-                "spec.tolerations",
-                "existing toleration can not be modified except its tolerationSeconds",
-            )
-        )
     return causes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
@@ -115,7 +115,9 @@ def _message(raw: bytes, name: str, depth: int) -> Json:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _put(found: Json, key: str, kind: str, value: Any, depth: int) -> None:
+def _put(  # noqa: PLR0917 - a recursion over fields
+    found: Json, key: str, kind: str, value: Any, depth: int
+) -> None:
     mark, inner = (kind[0], kind[1:]) if kind[0] in "[{^" else ("", kind)
     if mark == "^":
         found.update(_message(value, inner, depth + 1))
@@ -159,7 +161,7 @@ def _int_or_string(fields: Mapping[int, Any]) -> int | str:
     return int(fields.get(2, 0))
 
 
-_SPECIAL: Final = {
+_SPECIAL: Final[Mapping[str, Callable[[Mapping[int, Any]], Any]]] = {
     "time": _time,
     "quantity": lambda fields: bytes(fields.get(1, b"0")).decode() or "0",
     "intstr": _int_or_string,

@@ -27,7 +27,7 @@ class QuotaStatus:
         if not kind.namespaced or not _counts(kind, old, new):
             return
         quotas = self._registry.kinds.named("resourcequotas")
-        for quota in self._registry.store.list("resourcequotas", namespace_of(new or old or {})):
+        for quota in self._registry.store.objects("resourcequotas", namespace_of(new or old or {})):
             self._refresh(quotas, quota)
 
     def _refresh(self, kind: ResourceKind, quota: Json) -> None:

@@ -84,6 +84,8 @@ class Registry:
         """
         obj = to_object(body, kind, call)
         _settle_namespace(obj, kind, namespace)
+        if meta(obj).get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
         metadata.forget_system_fields(obj)
         if not name_of(obj) and not meta(obj).get("generateName"):
             raise invalid(kind, "", [required("metadata.name", "name or generateName is required")])
@@ -122,7 +124,7 @@ class Registry:
         self._written(kind, None, stored)
         return in_version(stored, kind)
 
-    async def update(
+    async def update(  # noqa: PLR0917 - who, what, where and how
         self,
         call: Call,
         kind: ResourceKind,
@@ -155,7 +157,7 @@ class Registry:
                 continue
         raise conflict(kind, name)
 
-    async def _admit_update(  # noqa: PLR0913, PLR0917 - one step of update()
+    async def _admit_update(  # noqa: PLR0917 - one step of update()
         self,
         call: Call,
         kind: ResourceKind,
@@ -309,7 +311,7 @@ def _object(attributes: Attributes) -> Json:
     return attributes.obj
 
 
-def _record(  # noqa: PLR0913, PLR0917 - the parts of a write
+def _record(  # noqa: PLR0917 - the parts of a write
     new: Json,
     old: Json | None,
     kind: ResourceKind,

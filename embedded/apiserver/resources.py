@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from aiohttp import web
@@ -75,7 +75,7 @@ class Resources:
     def _read(self, request: Request) -> Json:
         if request.path.name:
             return self._registry.get(request.kind, request.namespace, request.path.name)
-        return self.lister.list(request)
+        return self.lister.answer(request)
 
     async def _create(self, request: Request) -> web.Response:
         if request.kind.qualified == "bindings":
@@ -141,18 +141,16 @@ class Resources:
         if request.method == "GET":
             return respond(subresources.scale_of(self._read(request)))
         body = request.body()
-        if request.method == "PUT":
-
-            def change(_: Json) -> Json:
-                return deep_copy(body)  # type: ignore[no-any-return]
-        elif request.method == "PATCH":
-
-            def change(old: Json) -> Json:
-                if isinstance(body, list):
-                    return patches.apply_json_patch(old, body)  # type: ignore[no-any-return]
-                return patches.apply_merge_patch(old, body)  # type: ignore[no-any-return]
-        else:
+        if request.method not in {"PUT", "PATCH"}:
             raise method_not_supported(request.kind, f"{request.method} scale")
+
+        def change(old: Json) -> Any:
+            if request.method == "PUT":
+                return deep_copy(body)
+            if isinstance(body, list):
+                return patches.apply_json_patch(old, body)
+            return patches.apply_merge_patch(old, body)
+
         result = await subresources.set_scale(self._registry, request, change)
         return respond(result, warnings=request.call.warnings)
 

@@ -17,8 +17,29 @@ from embedded.apiserver.status import Cause
 
 RULES: Final = "x-kubernetes-validations"
 _RESERVED: Final = frozenset(
-    "true false null in as break const continue else for function if import let loop package "
-    "namespace return var void while".split()
+    [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _SYMBOLS: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,7 +112,9 @@ def _counterpart(item: Any, old: Any, schema: Schema) -> Any:
     return None
 
 
-def _broken(rule: Json, value: Any, old: Any, schema: Schema, field: str) -> Cause | None:
+def _broken(  # noqa: PLR0917 - the parts of one rule
+    rule: Json, value: Any, old: Any, schema: Schema, field: str
+) -> Cause | None:
     expression = str(rule.get("rule") or "")
     variables = {"self": as_cel(value, schema)}
     if is_transition(expression):

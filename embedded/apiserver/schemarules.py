@@ -108,7 +108,9 @@ def _enum_problems(value: Any, schema: Schema, field: str) -> Iterator[Cause]:
 
 @lru_cache(maxsize=1024)
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
+    # In Go "$" is the very end; in Python it also stands before a last line break.
+    ends = text.endswith("$") and not text.endswith("\\$")
+    return re.compile(text[:-1] + r"\Z" if ends else text)
 
 
 def _string_problems(value: str, schema: Schema, field: str) -> Iterator[Cause]:
@@ -118,7 +120,9 @@ def _string_problems(value: str, schema: Schema, field: str) -> Iterator[Cause]:
         yield invalid_value(field, value, f"{field} in body should match '{pattern}'")
 
 
-def _bound_problems(size: int, schema: Schema, field: str, what: str, unit: str) -> Iterator[Cause]:
+def _bound_problems(  # noqa: PLR0917 - the parts of one bound
+    size: int, schema: Schema, field: str, what: str, unit: str
+) -> Iterator[Cause]:
     most, least = schema.get(f"max{what}"), schema.get(f"min{what}")
     if most is not None and size > most:
         if what == "Length":
@@ -134,7 +138,8 @@ def _bound_problems(size: int, schema: Schema, field: str, what: str, unit: str)
                 message=f"Too many: {size}: must have at most {most} {unit}",
             )
     if least is not None and size < least:
-        text = f"{field} in body should be at least {least} {'chars long' if what == 'Length' else unit}"
+        counted = "chars long" if what == "Length" else unit
+        text = f"{field} in body should be at least {least} {counted}"
         yield Cause(
             field=field, reason="FieldValueInvalid", message=f"Invalid value: {size}: {text}"
         )

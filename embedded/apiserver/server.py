@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-import orjson
 import yaml
-from aiohttp import ClientSession, ClientTimeout, web
+from aiohttp import web
 
 from embedded.apiserver.admission.chain import AdmissionChain
 from embedded.apiserver.audit import AuditLog
@@ -48,7 +46,7 @@ class ApiServer:
         history_events: How many past events each resource keeps for late watchers.
     """
 
-    def __init__(  # noqa: PLR0913 - each has a default, and each is a setting of a server
+    def __init__(
         self,
         *,
         host: str = "127.0.0.1",
@@ -66,7 +64,8 @@ class ApiServer:
         self.audit = AuditLog()
         self.kinds = KindTable()
         self.store = Store(history_events=history_events)
-        self._admission = AdmissionChain(self.store, self.kinds, dict(services or {}))
+        self._services = dict(services or {})
+        self._admission = AdmissionChain(self.store, self.kinds, self._services)
         self.registry = Registry(self.store, self.kinds, self._admission)
         Definitions(self.registry)
         QuotaStatus(self.registry)
@@ -149,6 +148,10 @@ class ApiServer:
     def authority(self) -> bytes:
         """The certificate that clients trust, PEM; empty without TLS."""
         return self._authority.certificate if self._authority is not None else b""
+
+    def serve_service(self, namespace: str, name: str, host: str, port: int) -> None:
+        """Say where the backend of a service is that webhook configurations name."""
+        self._services[namespace, name] = (host, port)
 
     def token_for(self, user: User) -> str:
         """A bearer token that means this user."""

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from embedded.errors import EmbeddedError
 
 if TYPE_CHECKING:
     from embedded.apiserver.kinds import ResourceKind
     from embedded.apiserver.objects import Json
+
+_SHOWN: Final = 500  # characters of a value in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,10 +280,8 @@ def field_forbidden(field: str, why: str) -> Cause:
 
 def _go(value: Any) -> str:
     """A value the way Go's field errors print it."""
-    import orjson
-
     if value is None:
         return "null"
-    if isinstance(value, (dict, list, bool, int, float)):
-        return orjson.dumps(value).decode()[:500]
-    return f'"{str(value)[:500]}"'
+    plain = isinstance(value, (dict, list, bool, int, float))
+    shown = orjson.dumps(value if plain else str(value)[:_SHOWN]).decode()
+    return shown if len(shown) <= _SHOWN + 2 else f"{shown[:_SHOWN]}…"

@@ -102,7 +102,7 @@ class Store:
         """The object, or nothing."""
         return self._shelf(resource).objects.get((namespace, name))
 
-    def list(self, resource: str, namespace: str = "") -> list[Json]:
+    def objects(self, resource: str, namespace: str = "") -> list[Json]:
         """The objects of a namespace, or of all, ordered by namespace and name."""
         objects = self._shelf(resource).objects
         keys = sorted(key for key in objects if not namespace or key[0] == namespace)

@@ -10,11 +10,24 @@ import ipaddress
 from collections.abc import Callable
 from typing import Any, Final
 
-from embedded.apiserver import configrules, definitionrules, podrules, schemarules
+from embedded.apiserver import (
+    configrules,
+    definitionrules,
+    podrules,
+    podupdates,
+    schemarules,
+)
 from embedded.apiserver.kinds import ResourceKind
 from embedded.apiserver.metadata import immutable_metadata_causes
 from embedded.apiserver.objects import Json, deep_copy, entries, meta, own_meta, section
-from embedded.apiserver.status import Cause, field_forbidden, invalid_value
+from embedded.apiserver.quantities import amount
+from embedded.apiserver.status import (
+    Cause,
+    field_forbidden,
+    invalid_value,
+    not_supported,
+    required,
+)
 
 _SERVICE_NETWORK: Final = ipaddress.ip_network("10.96.0.0/16")
 
@@ -150,7 +163,7 @@ def _status_causes(kind: ResourceKind, new: Json) -> list[Cause]:
     for part in ("capacity", "allocatable"):
         for name, value in section(new, "status", part).items():
             if podrules.is_extended(name) and not str(value).isdecimal():
-                number = podrules.amount(str(value))
+                number = amount(str(value))
                 if number < 0 or number.denominator != 1:
                     causes.append(
                         invalid_value(f"status.{part}.{name}", value, "must be an integer")
@@ -224,7 +237,7 @@ def _workload_causes(obj: Json) -> list[Cause]:
     wanted = selector.get("matchLabels") or {}
     labels = section(template, "metadata").get("labels") or {}
     if not selector:
-        causes.append(podrules.required("spec.selector"))
+        causes.append(required("spec.selector"))
     elif any(labels.get(key) != value for key, value in wanted.items()):
         causes.append(
             invalid_value(
@@ -252,9 +265,7 @@ def _job_policy(spec: Json, field: str) -> list[Cause]:
     if spec.get("restartPolicy") in {"OnFailure", "Never"}:
         return []
     return [
-        podrules.not_supported(
-            f"{field}.restartPolicy", spec.get("restartPolicy"), ("OnFailure", "Never")
-        )
+        not_supported(f"{field}.restartPolicy", spec.get("restartPolicy"), ("OnFailure", "Never"))
     ]
 
 
@@ -303,7 +314,7 @@ _CREATE_RULES: Final[dict[str, _CauseRules]] = {
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": configrules.binding_causes,
 }
 _UPDATE_RULES: Final[dict[str, Callable[[Json, Json], list[Cause]]]] = {
-    "pods": podrules.pod_update_causes,
+    "pods": podupdates.pod_update_causes,
     "deployments.apps": _workload_update_causes,
     "replicasets.apps": _workload_update_causes,
     "statefulsets.apps": _workload_update_causes,

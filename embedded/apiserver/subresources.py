@@ -143,13 +143,13 @@ def _respect_budgets(registry: Registry, pod: Json) -> None:
     if meta(pod).get("deletionTimestamp") or section(pod, "status").get("phase") != "Running":
         return
     namespace = str(meta(pod)["namespace"])
-    for budget in registry.store.list("poddisruptionbudgets.policy", namespace):
+    for budget in registry.store.objects("poddisruptionbudgets.policy", namespace):
         selector = labels_from_object(section(budget, "spec").get("selector"))
         if not selector.matches(labels_of(pod)):
             continue
         covered = [
             other
-            for other in registry.store.list("pods", namespace)
+            for other in registry.store.objects("pods", namespace)
             if selector.matches(labels_of(other)) and not meta(other).get("deletionTimestamp")
         ]
         healthy = [other for other in covered if section(other, "status").get("phase") == "Running"]

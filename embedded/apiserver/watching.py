@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from embedded.apiserver.kinds import ResourceKind
@@ -23,8 +23,8 @@ class Wanted:
     """Which objects a list or watch is about."""
 
     namespace: str = ""
-    labels: LabelSelector = LabelSelector()
-    fields: FieldSelector = FieldSelector()
+    labels: LabelSelector = field(default_factory=LabelSelector)
+    fields: FieldSelector = field(default_factory=FieldSelector)
 
     def takes(self, obj: Json | None) -> bool:
         """Whether an object belongs."""
@@ -53,18 +53,18 @@ class WatchOptions:
     timeout_s: float = 1800.0
 
 
-async def events(
+async def events(  # noqa: PLR0917 - the parts of a watch
     store: Store,
     kind: ResourceKind,
     wanted: Wanted,
     options: WatchOptions,
     now: Callable[[], float],
-) -> AsyncIterator[tuple[str, Json]]:
+) -> AsyncGenerator[tuple[str, Json], None]:
     """(type, object) pairs until the time is over or the server ends the watch.
 
     A problem with the wanted revision comes as an ERROR event, as from the real server.
     """
-    initial = store.list(kind.qualified, wanted.namespace) if options.since is None else []
+    initial = store.objects(kind.qualified, wanted.namespace) if options.since is None else []
     since = store.revision if options.since is None else options.since
     try:
         subscription = store.subscribe(kind.qualified, since)

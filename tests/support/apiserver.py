@@ -74,12 +74,16 @@ class Client:
         *,
         media: str = "application/json",
         headers: dict[str, str] | None = None,
-        **query: str,
+        **query: Any,
     ) -> Reply:
         raw = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
         sent = {**self._headers, **({"Content-Type": media} if raw is not None else {})}
         async with self._session.request(
-            method, self.url + path, data=None if raw is None else io.BytesIO(raw), headers=sent | (headers or {}), params=query
+            method,
+            self.url + path,
+            data=None if raw is None else io.BytesIO(raw),
+            headers=sent | (headers or {}),
+            params=query,
         ) as response:
             data = await response.read()
             json_like = "json" in response.headers.get("Content-Type", "")
@@ -87,36 +91,36 @@ class Client:
                 response.status, orjson.loads(data) if json_like else data, response.headers
             )
 
-    async def get(self, path: str, **query: str) -> Reply:
+    async def get(self, path: str, **query: Any) -> Reply:
         return await self.call("GET", path, **query)
 
-    async def create(self, path: str, body: Any, **query: str) -> Reply:
+    async def create(self, path: str, body: Any, **query: Any) -> Reply:
         return await self.call("POST", path, body, **query)
 
-    async def made(self, path: str, body: Any, **query: str) -> Json:
+    async def made(self, path: str, body: Any, **query: Any) -> Json:
         """Create and insist on success."""
         reply = await self.create(path, body, **query)
         assert reply.code == 201, reply.body
         made: Json = reply.body
         return made
 
-    async def patch(self, path: str, body: Any, media: str = MERGE, **query: str) -> Reply:
+    async def patch(self, path: str, body: Any, media: str = MERGE, **query: Any) -> Reply:
         return await self.call("PATCH", path, body, media=media, **query)
 
-    async def put(self, path: str, body: Any, **query: str) -> Reply:
+    async def put(self, path: str, body: Any, **query: Any) -> Reply:
         return await self.call("PUT", path, body, **query)
 
-    async def delete(self, path: str, body: Any = None, **query: str) -> Reply:
+    async def delete(self, path: str, body: Any = None, **query: Any) -> Reply:
         return await self.call("DELETE", path, body, **query)
 
     async def gone(self, path: str, timeout_s: float = 5.0) -> None:
         """Wait until a path answers 404."""
         async with asyncio.timeout(timeout_s):
-            while (await self.get(path)).code != 404:
+            while (await self.get(path)).code != 404:  # noqa: ASYNC110 - polls a server
                 await asyncio.sleep(0.01)
 
     @asynccontextmanager
-    async def watch(self, path: str, **query: str) -> AsyncIterator[Watch]:
+    async def watch(self, path: str, **query: Any) -> AsyncIterator[Watch]:
         async with self._session.get(
             self.url + path, params={"watch": "true", **query}, headers=self._headers
         ) as response:

@@ -103,7 +103,8 @@ async def webhook_server(*names: str) -> AsyncIterator[Webhook]:
     async def handle(request: web.Request) -> web.StreamResponse:
         review = orjson.loads(await request.read())
         hook.requests.append((request.path, review, request))
-        answer = hook.answers.get(request.path, allow)(review)
+        chosen: Answer = hook.answers.get(request.path) or allow
+        answer = chosen(review)
         if hasattr(answer, "__await__"):
             answer = await answer
         if isinstance(answer, web.StreamResponse):

@@ -82,7 +82,7 @@ def _holds(allowed: Any, value: str) -> bool:
 
 def _scope_takes(scope: str, attributes: Attributes) -> bool:
     cluster = attributes.kind.qualified == "namespaces" or not attributes.namespace
-    return scope == "*" or scope == ("Cluster" if cluster else "Namespaced")
+    return scope in {"*", "Cluster" if cluster else "Namespaced"}
 
 
 def _resource_takes(rule: str, plural: str, subresource: str) -> bool:

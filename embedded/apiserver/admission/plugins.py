@@ -98,7 +98,7 @@ def _priority(attributes: Attributes, spec: Json, store: Store) -> None:
 
 
 def _global_default(spec: Json, store: Store, preemption: str) -> tuple[int, str]:
-    for found in store.list("priorityclasses.scheduling.k8s.io"):
+    for found in store.objects("priorityclasses.scheduling.k8s.io"):
         if found.get("globalDefault"):
             spec["priorityClassName"] = meta(found)["name"]
             return int(found.get("value") or 0), str(found.get("preemptionPolicy") or preemption)

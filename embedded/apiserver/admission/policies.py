@@ -49,10 +49,10 @@ class Policies:
         Raises:
             StatusError: A policy denies, or fails under failurePolicy Fail.
         """
-        bindings = self._store.list(_BINDINGS)
+        bindings = self._store.objects(_BINDINGS)
         if not bindings or is_exempt(attributes.kind):
             return
-        for policy in self._store.list(_POLICIES):
+        for policy in self._store.objects(_POLICIES):
             bound = [
                 binding
                 for binding in bindings
@@ -98,7 +98,7 @@ class Policies:
             failures = list(_failures(spec, values, fails=fails))
         for binding in bindings:
             for reason, message in failures:
-                _act(policy, binding, reason, message, attributes)
+                _act(policy, binding, attributes, reason=reason, message=message)
 
 
 def _rules_take(
@@ -158,7 +158,7 @@ def _message(validation: Json, expression: str, values: dict[str, Any]) -> str:
     return str(validation.get("message") or f"failed expression: {expression}")
 
 
-def _act(policy: Json, binding: Json, reason: str, message: str, attributes: Attributes) -> None:
+def _act(policy: Json, binding: Json, attributes: Attributes, *, reason: str, message: str) -> None:
     actions = section(binding, "spec").get("validationActions") or []
     told = (
         f"ValidatingAdmissionPolicy '{name_of(policy)}' with binding '{name_of(binding)}' denied "

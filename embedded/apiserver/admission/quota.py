@@ -37,7 +37,7 @@ def check_quota(attributes: Attributes, store: Store, kinds: KindTable) -> None:
     if attributes.operation is not Operation.CREATE or attributes.subresource:
         return
     wanted = usage_of(attributes.obj or {}, attributes.kind)
-    for quota in store.list("resourcequotas", attributes.namespace):
+    for quota in store.objects("resourcequotas", attributes.namespace):
         hard = section(quota, "spec", "hard")
         if not attributes.namespace or section(quota, "spec").get("scopes"):
             continue
@@ -150,7 +150,7 @@ def usage_in(store: Store, kinds: KindTable, namespace: str, names: Iterable[str
         counted = f"count/{kind.qualified}" in used or kind.qualified in used
         if not kind.namespaced or not (counted or kind.qualified == "pods"):
             continue
-        for obj in store.list(kind.qualified, namespace):
+        for obj in store.objects(kind.qualified, namespace):
             for name, value in usage_of(obj, kind).items():
                 if name in used:
                     used[name] += value

@@ -15,7 +15,7 @@ import orjson
 
 from embedded.apiserver.admission.attributes import Attributes
 from embedded.apiserver.kinds import ResourceKind
-from embedded.apiserver.objects import Json
+from embedded.apiserver.objects import Json, section
 from embedded.apiserver.status import StatusError
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -128,7 +128,7 @@ def read_answer(raw: bytes, uid: str, *, mutating: bool) -> Verdict:
         patch=_patch(response, mutating=mutating),
         warnings=tuple(str(text) for text in response.get("warnings") or ()),
         annotations={str(k): str(v) for k, v in (response.get("auditAnnotations") or {}).items()},
-        status=response.get("status") if isinstance(response.get("status"), dict) else {},
+        status=section(response, "status"),
     )
 
 

@@ -174,7 +174,7 @@ class Webhooks:
     def _listed(self, resource: str) -> list[tuple[str, Json, HookKey]]:
         seen: dict[tuple[str, str], int] = {}
         listed = []
-        for found, spec in webhooks_of(self._store.list(resource)):
+        for found, spec in webhooks_of(self._store.objects(resource)):
             configuration, name = str(found["metadata"]["name"]), str(spec.get("name"))
             count = seen.get((configuration, name), 0)
             seen[configuration, name] = count + 1

@@ -61,7 +61,9 @@ def decode(obj: Any, type_name: str, seen: Decoding) -> Any:
     return _value(obj, type_name, "", type_name, seen)
 
 
-def _value(value: Any, declared: str, path: str, owner: str, seen: Decoding) -> Any:
+def _value(  # noqa: PLR0917 - a recursion over a value and its declaration
+    value: Any, declared: str, path: str, owner: str, seen: Decoding
+) -> Any:
     if declared == "any":
         return _plain(value)
     if declared[0] == "[":
@@ -84,7 +86,9 @@ def _value(value: Any, declared: str, path: str, owner: str, seen: Decoding) -> 
     return kept
 
 
-def _list(value: Any, declared: str, path: str, owner: str, seen: Decoding) -> list[Any]:
+def _list(  # noqa: PLR0917 - as _value
+    value: Any, declared: str, path: str, owner: str, seen: Decoding
+) -> list[Any]:
     if not isinstance(value, list):
         raise _mismatch(value, path, owner, "[]" + _go_name(declared))
     return [
@@ -94,7 +98,9 @@ def _list(value: Any, declared: str, path: str, owner: str, seen: Decoding) -> l
     ]
 
 
-def _map(value: Any, declared: str, path: str, owner: str, seen: Decoding) -> dict[str, Any]:
+def _map(  # noqa: PLR0917 - as _value
+    value: Any, declared: str, path: str, owner: str, seen: Decoding
+) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _mismatch(value, path, owner, "map[string]" + _go_name(declared))
     return {

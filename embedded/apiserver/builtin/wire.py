@@ -24,8 +24,14 @@ from embedded.apiserver.kinds import BUILTIN
 TARGET: Final = Path(__file__).with_name("wire.json")
 
 _SCALARS: Final = {
-    "string": "s", "bytes": "y", "bool": "b", "double": "d",
-    "int32": "n", "int64": "n", "uint32": "n", "uint64": "n",
+    "string": "s",
+    "bytes": "y",
+    "bool": "b",
+    "double": "d",
+    "int32": "n",
+    "int64": "n",
+    "uint32": "n",
+    "uint64": "n",
 }
 _META: Final = "apimachinery.pkg.apis.meta.v1."
 _SPECIAL: Final = {

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.apiserver import APPLY, STRATEGIC, Client
+from tests.support.apiserver_webhook import Webhook, configuration, patched, rule
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/test.io/v1/widgets"
@@ -42,35 +43,55 @@ SPEC: dict[str, Any] = {
         },
     },
     "x-kubernetes-validations": [
-        {"rule": "!has(self.parts) || self.parts.map(p, p.count).sum() <= self.size",
-         "messageExpression": "'parts need more than ' + string(self.size)"},
-        {"rule": "self.size != 13", "message": "unlucky", "reason": "FieldValueForbidden",
-         "fieldPath": ".size"},
+        {
+            "rule": "!has(self.parts) || self.parts.map(p, p.count).sum() <= self.size",
+            "messageExpression": "'parts need more than ' + string(self.size)",
+        },
+        {
+            "rule": "self.size != 13",
+            "message": "unlucky",
+            "reason": "FieldValueForbidden",
+            "fieldPath": ".size",
+        },
     ],
 }
 
 
 def definition(spec: dict[str, Any] | None = None, **version: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": {
-        "spec": spec or SPEC,
-        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-    }}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": spec or SPEC,
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
     return {
         "metadata": {"name": "widgets.test.io"},
         "spec": {
-            "group": "test.io", "scope": "Cluster",
+            "group": "test.io",
+            "scope": "Cluster",
             "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
-            "versions": [{
-                "name": "v1", "served": True, "storage": True,
-                "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}, **version,
-            }],
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}},
+                    **version,
+                }
+            ],
         },
     }
 
 
 def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "test.io/v1", "kind": "Widget", "metadata": {"name": name},
-            "spec": {"size": 4, **spec}}
+    return {
+        "apiVersion": "test.io/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": {"size": 4, **spec},
+    }
 
 
 @pytest.fixture
@@ -81,7 +102,10 @@ async def widgets(api: Client) -> Client:
 
 async def test_a_definition_is_established_and_served(widgets: Client) -> None:
     conditions = (await widgets.get(f"{CRDS}/widgets.test.io")).body["status"]["conditions"]
-    assert {c["type"]: c["status"] for c in conditions} == {"NamesAccepted": "True", "Established": "True"}
+    assert {c["type"]: c["status"] for c in conditions} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
     listed = (await widgets.get("/apis/test.io/v1")).body["resources"]
     assert [r["name"] for r in listed] == ["widgets", "widgets/status"]
     assert listed[0]["shortNames"] == ["wd"]
@@ -100,7 +124,12 @@ async def test_a_deleted_definition_takes_its_objects_along(widgets: Client) -> 
 async def test_unknown_fields_are_pruned_unless_preserved(widgets: Client) -> None:
     wanted = widget(typo=1, free={"any": {"thing": 1}}, sizes={"a": 1})
     reply = await widgets.create(WIDGETS, wanted)
-    assert reply.body["spec"] == {"size": 4, "mode": "mps", "free": {"any": {"thing": 1}}, "sizes": {"a": 1}}
+    assert reply.body["spec"] == {
+        "size": 4,
+        "mode": "mps",
+        "free": {"any": {"thing": 1}},
+        "sizes": {"a": 1},
+    }
     assert reply.warnings == ['unknown field \\"spec.typo\\"']
     strict = await widgets.create(WIDGETS, widget("x", typo=1), fieldValidation="Strict")
     assert strict.code == 400
@@ -119,25 +148,59 @@ async def test_null_where_it_is_not_allowed_counts_as_absent(widgets: Client) ->
 @pytest.mark.parametrize(
     ("change", "field", "message"),
     [
-        ({"size": "4"}, "spec.size",
-         'Invalid value: "string": spec.size in body must be of type integer: "string"'),
-        ({"size": True}, "spec.size",
-         'Invalid value: "boolean": spec.size in body must be of type integer: "boolean"'),
-        ({"size": 0}, "spec.size",
-         "Invalid value: 0: spec.size in body should be greater than or equal to 1"),
-        ({"size": 49}, "spec.size",
-         "Invalid value: 49: spec.size in body should be less than or equal to 48"),
+        (
+            {"size": "4"},
+            "spec.size",
+            'Invalid value: "string": spec.size in body must be of type integer: "string"',
+        ),
+        (
+            {"size": True},
+            "spec.size",
+            'Invalid value: "boolean": spec.size in body must be of type integer: "boolean"',
+        ),
+        (
+            {"size": 0},
+            "spec.size",
+            "Invalid value: 0: spec.size in body should be greater than or equal to 1",
+        ),
+        (
+            {"size": 49},
+            "spec.size",
+            "Invalid value: 49: spec.size in body should be less than or equal to 48",
+        ),
         ({"mode": "x"}, "spec.mode", 'Unsupported value: "x": supported values: "mps", "mig"'),
-        ({"label": "A"}, "spec.label", "Invalid value: \"A\": spec.label in body should match '^[a-z]+$'"),
+        (
+            {"label": "A"},
+            "spec.label",
+            "Invalid value: \"A\": spec.label in body should match '^[a-z]+$'",
+        ),
         ({"label": "abcdef"}, "spec.label", "Too long: may not be more than 5 bytes"),
-        ({"port": 1.5}, "spec.port",
-         'Invalid value: "number": spec.port in body must be of type integer,string: "number"'),
-        ({"sizes": {"a": "b"}}, "spec.sizes.a",
-         'Invalid value: "string": spec.sizes.a in body must be of type integer: "string"'),
+        (
+            {"label": "a\n"},
+            "spec.label",
+            "Invalid value: \"a\\n\": spec.label in body should match '^[a-z]+$'",
+        ),
+        (
+            {"port": 1.5},
+            "spec.port",
+            'Invalid value: "number": spec.port in body must be of type integer,string: "number"',
+        ),
+        (
+            {"sizes": {"a": "b"}},
+            "spec.sizes.a",
+            'Invalid value: "string": spec.sizes.a in body must be of type integer: "string"',
+        ),
         ({"tags": ["a", "a"]}, "spec.tags[1]", 'Duplicate value: "a"'),
-        ({"parts": [{"name": "a"}, {"name": "a", "count": 2}]}, "spec.parts[1]",
-         'Duplicate value: {"name":"a"}'),
-        ({"parts": [{"name": "a", "count": 9}]}, "spec", 'Invalid value: "object": parts need more than 4'),
+        (
+            {"parts": [{"name": "a"}, {"name": "a", "count": 2}]},
+            "spec.parts[1]",
+            'Duplicate value: {"name":"a"}',
+        ),
+        (
+            {"parts": [{"name": "a", "count": 9}]},
+            "spec",
+            'Invalid value: "object": parts need more than 4',
+        ),
         ({"size": 13}, "spec.size", "Forbidden: unlucky"),
     ],
 )
@@ -195,18 +258,36 @@ async def test_apply_merges_lists_by_the_schemas_keys(widgets: Client) -> None:
 async def test_printer_columns_become_table_cells(api: Client) -> None:
     columns = [
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-        {"name": "Ready", "type": "string",
-         "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
+        {
+            "name": "Ready",
+            "type": "string",
+            "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
+        },
         {"name": "Mode", "type": "string", "jsonPath": ".spec.mode", "priority": 1},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     await api.made(CRDS, definition(additionalPrinterColumns=columns))
     await api.made(WIDGETS, widget())
-    await api.patch(f"{WIDGETS}/w/status", {"status": {"conditions": [
-        {"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]}})
+    await api.patch(
+        f"{WIDGETS}/w/status",
+        {
+            "status": {
+                "conditions": [
+                    {"type": "Other", "status": "False"},
+                    {"type": "Ready", "status": "True"},
+                ]
+            }
+        },
+    )
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     table = (await api.call("GET", WIDGETS, headers=accept)).body
-    assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "Size", "Ready", "Mode", "Age"]
+    assert [c["name"] for c in table["columnDefinitions"]] == [
+        "Name",
+        "Size",
+        "Ready",
+        "Mode",
+        "Age",
+    ]
     assert table["columnDefinitions"][3]["priority"] == 1
     assert table["rows"][0]["cells"][:4] == ["w", 4, "True", "mps"]
 
@@ -227,12 +308,23 @@ async def test_one_object_is_served_in_every_version(api: Client) -> None:
     ("spec", "field"),
     [
         ({"type": "object", "properties": {"a": {}}}, "properties[spec].properties[a].type"),
-        ({"type": "object", "properties": {"a": {"type": "text"}}}, "properties[spec].properties[a].type"),
-        ({"type": "object", "properties": {}, "x-kubernetes-validations": [{"rule": "self."}]},
-         "properties[spec].x-kubernetes-validations[0].rule"),
-        ({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}},
-         "properties[spec].properties[a].default"),
+        (
+            {"type": "object", "properties": {"a": {"type": "text"}}},
+            "properties[spec].properties[a].type",
+        ),
+        (
+            {"type": "object", "properties": {}, "x-kubernetes-validations": [{"rule": "self."}]},
+            "properties[spec].x-kubernetes-validations[0].rule",
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}},
+            "properties[spec].properties[a].default",
+        ),
         ({"type": "array"}, "properties[spec].items"),
+        (
+            {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
+            "properties[spec].properties[a].pattern",
+        ),
     ],
 )
 async def test_a_schema_that_is_not_structural_is_refused(
@@ -251,19 +343,48 @@ async def test_a_definition_is_named_plural_dot_group(api: Client) -> None:
 
 
 async def test_a_changed_schema_counts_from_the_next_write(widgets: Client) -> None:
-    narrow = {**SPEC, "properties": {**SPEC["properties"], "size": {"type": "integer", "maximum": 2}}}
+    narrow = {
+        **SPEC,
+        "properties": {**SPEC["properties"], "size": {"type": "integer", "maximum": 2}},
+    }
     versions = definition(narrow)["spec"]["versions"]
-    assert (await widgets.patch(f"{CRDS}/widgets.test.io", {"spec": {"versions": versions}})).code == 200
+    assert (
+        await widgets.patch(f"{CRDS}/widgets.test.io", {"spec": {"versions": versions}})
+    ).code == 200
     assert (await widgets.create(WIDGETS, widget(size=3))).code == 422
 
 
 async def test_reserved_words_and_dashes_are_reachable_in_rules(api: Client) -> None:
-    spec = {"type": "object", "properties": {
-        "namespace": {"type": "string"}, "a-b": {"type": "integer"}},
-        "x-kubernetes-validations": [{"rule": "self.__namespace__ == 'x' && self.a__dash__b > 1"}]}
+    spec = {
+        "type": "object",
+        "properties": {"namespace": {"type": "string"}, "a-b": {"type": "integer"}},
+        "x-kubernetes-validations": [{"rule": "self.__namespace__ == 'x' && self.a__dash__b > 1"}],
+    }
     await api.made(CRDS, definition(spec))
     good = widget()
     good["spec"] = {"namespace": "x", "a-b": 2}
     bad = {**good, "spec": {"namespace": "x", "a-b": 1}}
     assert (await api.create(WIDGETS, bad)).code == 422
     assert (await api.create(WIDGETS, good)).code == 201
+
+
+async def test_an_equivalent_version_matches_a_webhooks_rule(api: Client, hook: Webhook) -> None:
+    """matchPolicy Equivalent: the object arrives in the version that the rule names."""
+    wanted = definition()
+    second = {**wanted["spec"]["versions"][0], "name": "v1beta1", "storage": False}
+    wanted["spec"]["versions"].append(second)
+    await api.made(CRDS, wanted)
+    old = {**rule("widgets"), "apiGroups": ["test.io"], "apiVersions": ["v1beta1"]}
+    exact = hook.entry("exact.test.io", "/exact", rules=[old], matchPolicy="Exact")
+    configs = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    await api.made(configs, configuration(hook.entry(rules=[old]), exact))
+    label = {"op": "add", "path": "/metadata/labels", "value": {"seen": "yes"}}
+    hook.answers["/m"] = lambda review: patched(review, label)
+    made = await api.made(WIDGETS, widget())
+    assert made["apiVersion"] == "test.io/v1"
+    assert made["metadata"]["labels"] == {"seen": "yes"}
+    request = hook.reviews()[0]
+    assert request["kind"]["version"] == request["resource"]["version"] == "v1beta1"
+    assert request["requestKind"]["version"] == request["requestResource"]["version"] == "v1"
+    assert request["object"]["apiVersion"] == "test.io/v1beta1"
+    assert hook.reviews("/exact") == []

@@ -117,7 +117,10 @@ class TestNamespaces:
         await api.made("/api/v1/namespaces/team/configmaps", held)
         await api.delete("/api/v1/namespaces/team")
         reply = await api.create("/api/v1/namespaces/team/pods", pod())
-        assert (reply.code, "because it is being terminated" in reply.body["message"]) == (403, True)
+        assert (reply.code, "because it is being terminated" in reply.body["message"]) == (
+            403,
+            True,
+        )
         await api.patch("/api/v1/namespaces/team/configmaps/m", {"metadata": {"finalizers": None}})
         await api.gone("/api/v1/namespaces/team")
 
@@ -125,7 +128,9 @@ class TestNamespaces:
         assert (await api.delete("/api/v1/namespaces/default")).code == 403
 
     async def test_it_carries_its_name_as_a_label(self, api: Client) -> None:
-        forged = {"metadata": {"name": "x", "labels": {"kubernetes.io/metadata.name": "kube-system"}}}
+        forged = {
+            "metadata": {"name": "x", "labels": {"kubernetes.io/metadata.name": "kube-system"}}
+        }
         made = await api.made("/api/v1/namespaces", forged)
         assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "x"}
 
@@ -134,8 +139,12 @@ class TestOwners:
     def owned(self, name: str, *owners: dict[str, Any]) -> dict[str, Any]:
         wanted = config_map(name)
         wanted["metadata"]["ownerReferences"] = [
-            {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
-             "uid": owner["metadata"]["uid"]}
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+            }
             for owner in owners
         ]
         return wanted
@@ -183,8 +192,13 @@ class TestBindingAndEviction:
         await api.create(f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n"}})
         await api.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
         budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-        await api.made(budgets, {"metadata": {"name": "b"}, "spec": {
-            "minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}})
+        await api.made(
+            budgets,
+            {
+                "metadata": {"name": "b"},
+                "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
+            },
+        )
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
         reply = await api.create(f"{PODS}/p/eviction", eviction)
         assert (reply.code, reply.body["reason"]) == (429, "TooManyRequests")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,9 @@ async def test_aggregated_discovery_is_one_answer(api: Client) -> None:
     assert "as=APIGroupDiscoveryList" in reply.headers["Content-Type"]
     apps = next(item for item in reply.body["items"] if item["metadata"].get("name") == "apps")
     rows = apps["versions"][0]["resources"]
-    assert {"daemonsets", "deployments", "replicasets", "statefulsets"} == {r["resource"] for r in rows}
+    assert {"daemonsets", "deployments", "replicasets", "statefulsets"} == {
+        r["resource"] for r in rows
+    }
 
 
 async def test_openapi_names_a_schema_for_each_kind(api: Client) -> None:
@@ -50,36 +54,66 @@ async def test_openapi_names_a_schema_for_each_kind(api: Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "code"),
     [
-        ("GET", "/", 404), ("GET", "/nope", 404), ("GET", "/api/v2", 404), ("GET", "/apis/no", 404),
-        ("GET", "/api/v1/nopes", 404), ("GET", "/api/v1/pods/x", 404), ("GET", "/apis/apps/v1/x/y/z/a/b/c", 404),
-        ("GET", f"{PODS}/p/nope", 404), ("GET", f"{PODS}/a%2Fb", 404), ("GET", "/api/v1/namespaces/default//pods", 404),
-        ("POST", f"{PODS}/p", 405), ("PUT", PODS, 405), ("PATCH", PODS, 405), ("POST", "/api/v1/pods", 405),
-        ("POST", f"{PODS}/p/status", 405), ("GET", f"{PODS}/p/binding", 405),
-        ("GET", "/api/v1/namespaces/default/nodes", 404), ("OPTIONS", PODS, 405),
+        ("GET", "/", 404),
+        ("GET", "/nope", 404),
+        ("GET", "/api/v2", 404),
+        ("GET", "/apis/no", 404),
+        ("GET", "/api/v1/nopes", 404),
+        ("GET", "/api/v1/pods/x", 404),
+        ("GET", "/apis/apps/v1/x/y/z/a/b/c", 404),
+        ("GET", f"{PODS}/p/nope", 404),
+        ("GET", f"{PODS}/a%2Fb", 404),
+        ("GET", "/api/v1/namespaces/default//pods", 404),
+        ("POST", f"{PODS}/p", 405),
+        ("PUT", PODS, 405),
+        ("PATCH", PODS, 405),
+        ("POST", "/api/v1/pods", 405),
+        ("POST", f"{PODS}/p/status", 405),
+        ("GET", f"{PODS}/p/binding", 405),
+        ("GET", "/api/v1/namespaces/default/nodes", 404),
+        ("OPTIONS", PODS, 405),
     ],
 )
-async def test_a_wrong_path_or_verb_is_a_status(api: Client, method: str, path: str, code: int) -> None:
+async def test_a_wrong_path_or_verb_is_a_status(
+    api: Client, method: str, path: str, code: int
+) -> None:
     await api.made(PODS, pod())
-    body = {} if method in {"POST", "PUT", "PATCH"} else None
+    body: Any = {} if method in {"POST", "PUT", "PATCH"} else None
     reply = await api.call(method, path, body)
     assert reply.code == code
     assert (reply.body["kind"], reply.body["code"]) == ("Status", code)
 
 
 BODIES: list[Any] = [
-    b"", b"{", b"[]", b"5", b'"x"', b"null", b"\xff\xfe", b'{"metadata": 5}', b'{"metadata": {"name": 7}}',
-    b'{"metadata": {"name": "x", "labels": []}}', b'{"kind": "Secret"}', b'{"apiVersion": "v2"}',
-    b'{"spec": []}', b'{"metadata": {"name": "x"}, "spec": {"containers": {}}}',
+    b"",
+    b"{",
+    b"[]",
+    b"5",
+    b'"x"',
+    b"null",
+    b"\xff\xfe",
+    b'{"metadata": 5}',
+    b'{"metadata": {"name": 7}}',
+    b'{"metadata": {"name": "x", "labels": []}}',
+    b'{"kind": "Secret"}',
+    b'{"apiVersion": "v2"}',
+    b'{"spec": []}',
+    b'{"metadata": {"name": "x"}, "spec": {"containers": {}}}',
     b'{"metadata": {"name": "x"}, "spec": {"containers": [null, 5]}}',
-    b'{"metadata": {"name": "x"}, "spec": {"containers": [{"resources": {"limits": {"cpu": []}}}]}}',
+    b'{"metadata": {"name": "x"}, "spec": {"containers": [{"resources": {"limits": {"a": []}}}]}}',
     b'{"metadata": {"name": "x"}, "spec": {"priority": 99999999999999999999}}',
-    b"[" * 100_000, b'{"a":' * 3000 + b"1" + b"}" * 3000,
+    b"[" * 100_000,
+    b'{"a":' * 3000 + b"1" + b"}" * 3000,
 ]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
-@pytest.mark.parametrize("media", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
-async def test_a_hostile_body_is_refused_with_a_status(api: Client, body: bytes, media: str) -> None:
+@pytest.mark.parametrize(
+    "media", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]
+)
+async def test_a_hostile_body_is_refused_with_a_status(
+    api: Client, body: bytes, media: str
+) -> None:
     reply = await api.call("POST", PODS, body, media=media)
     assert reply.code in {400, 422}, reply.body
     assert reply.body["kind"] == "Status"
@@ -93,9 +127,17 @@ async def test_a_body_beyond_three_mebibytes_is_413(api: Client) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [{"limit": "x"}, {"limit": "-1"}, {"dryRun": "Some"}, {"fieldValidation": "Maybe"},
-     {"resourceVersion": "abc"}, {"fieldSelector": "x"}, {"watch": "1", "timeoutSeconds": "z"},
-     {"resourceVersionMatch": "Exact"}, {"fieldManager": "x" * 129}],
+    [
+        {"limit": "x"},
+        {"limit": "-1"},
+        {"dryRun": "Some"},
+        {"fieldValidation": "Maybe"},
+        {"resourceVersion": "abc"},
+        {"fieldSelector": "x"},
+        {"watch": "1", "timeoutSeconds": "z"},
+        {"resourceVersionMatch": "Exact"},
+        {"fieldManager": "x" * 129},
+    ],
 )
 async def test_a_malformed_query_is_a_bad_request(api: Client, query: dict[str, str]) -> None:
     assert (await api.get(PODS, **query)).code == 400
@@ -109,8 +151,13 @@ async def test_a_form_that_is_not_written_here_is_406(api: Client) -> None:
 
 
 async def test_yaml_goes_in_and_comes_out(api: Client) -> None:
-    reply = await api.call("POST", MAPS, b"metadata: {name: m}\ndata: {a: 'x'}", media="application/yaml",
-                           headers={"Accept": "application/yaml"})
+    reply = await api.call(
+        "POST",
+        MAPS,
+        b"metadata: {name: m}\ndata: {a: 'x'}",
+        media="application/yaml",
+        headers={"Accept": "application/yaml"},
+    )
     assert (reply.code, b"name: m" in reply.body) == (201, True)
 
 
@@ -162,11 +209,15 @@ class TestIdentities:
 class TestStarting:
     async def test_a_taken_port_is_said_in_one_sentence(self, server: ApiServer) -> None:
         port = int(server.url.rpartition(":")[2])
-        with pytest.raises(EmbeddedError, match="cannot listen here.*choose another port") as caught:
+        with pytest.raises(
+            EmbeddedError, match=r"cannot listen here.*choose another port"
+        ) as caught:
             await ApiServer(port=port).start()
         assert f"127.0.0.1:{port}" in str(caught.value)
 
-    async def test_a_kubeconfig_is_for_its_owner_alone(self, server: ApiServer, tmp_path: Path) -> None:
+    async def test_a_kubeconfig_is_for_its_owner_alone(
+        self, server: ApiServer, tmp_path: Path
+    ) -> None:
         path = server.write_kubeconfig(tmp_path / "deep" / "config")
         assert path.stat().st_mode & 0o077 == 0
         with pytest.raises(EmbeddedError, match="cannot be written"):
@@ -179,4 +230,20 @@ class TestStarting:
     async def test_it_starts_with_the_usual_namespaces(self, api: Client) -> None:
         items = (await api.get("/api/v1/namespaces")).body["items"]
         assert [item["metadata"]["name"] for item in items] == [
-            "default", "kube-node-lease", "kube-public", "kube-system"]
+            "default",
+            "kube-node-lease",
+            "kube-public",
+            "kube-system",
+        ]
+
+    def test_a_missing_extra_is_said_in_one_sentence(self) -> None:
+        code = (
+            "import sys; sys.modules['cel_expr_python'] = None\n"
+            "from sharing.errors import GpuSharingError\n"
+            "try: import embedded.apiserver\n"
+            "except GpuSharingError as error: print(error)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert "install the extra that brings it" in done.stdout

@@ -56,8 +56,10 @@ class Kubectl:
 
     async def run(self, *words: str, stdin: str = "") -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
-            *self.command(*words), stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            *self.command(*words),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
         return process.returncode or 0, out.decode(), err.decode()
@@ -88,13 +90,19 @@ async def test_a_pods_life(kubectl: Kubectl) -> None:
     wide = await kubectl("get", "pods", "-o", "wide")
     assert "NOMINATED NODE" in wide
     assert json.loads(await kubectl("get", "pod", "web", "-o", "json"))["metadata"]["name"] == "web"
-    assert "nvidia.com/gpu: \"1\"" in await kubectl("get", "pod", "web", "-o", "yaml")
+    assert 'nvidia.com/gpu: "1"' in await kubectl("get", "pod", "web", "-o", "yaml")
     assert await kubectl("get", "po", "-l", "app=web", "-o", "name") == "pod/web\n"
     await kubectl("label", "pod", "web", "tier=front")
     await kubectl("annotate", "pod", "web", "note=x")
     await kubectl("patch", "pod", "web", "-p", '{"metadata":{"labels":{"more":"1"}}}')
-    await kubectl("patch", "pod", "web", "--type=json",
-                  "-p", '[{"op":"remove","path":"/metadata/labels/more"}]')
+    await kubectl(
+        "patch",
+        "pod",
+        "web",
+        "--type=json",
+        "-p",
+        '[{"op":"remove","path":"/metadata/labels/more"}]',
+    )
     shown = await kubectl("describe", "pod", "web")
     assert "tier=front" in shown
     assert "nvidia.com/gpu:  1" in shown
@@ -104,12 +112,24 @@ async def test_a_pods_life(kubectl: Kubectl) -> None:
 
 
 async def test_server_side_apply(kubectl: Kubectl) -> None:
-    assert await kubectl("apply", "--server-side", "-f", "-", stdin=POD) == "pod/web serverside-applied\n"
+    assert (
+        await kubectl("apply", "--server-side", "-f", "-", stdin=POD)
+        == "pod/web serverside-applied\n"
+    )
     other = POD.replace("app: web", "app: other")
     code, _, err = await kubectl.run(
-        "apply", "--server-side", "--field-manager=other", "-f", "-", stdin=other)
-    assert (code, "conflict with \"kubectl\": .metadata.labels.app" in err) == (1, True)
-    await kubectl("apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-", stdin=other)
+        "apply", "--server-side", "--field-manager=other", "-f", "-", stdin=other
+    )
+    assert (code, 'conflict with "kubectl": .metadata.labels.app' in err) == (1, True)
+    await kubectl(
+        "apply",
+        "--server-side",
+        "--field-manager=other",
+        "--force-conflicts",
+        "-f",
+        "-",
+        stdin=other,
+    )
     assert "other" in await kubectl("get", "pod", "web", "-L", "app")
 
 
@@ -118,7 +138,7 @@ async def test_server_side_after_client_side_apply_migrates_the_manager(kubectl:
     await kubectl("apply", "--server-side", "-f", "-", stdin=POD)
     pod = json.loads(await kubectl("get", "pod", "web", "-o", "json", "--show-managed-fields"))
     managers = {line["manager"] for line in pod["metadata"]["managedFields"]}
-    assert managers == {"kubectl"}
+    assert managers == {"kubectl", "kubectl-last-applied"}, "as kubectl leaves it on a real server"
 
 
 async def test_a_typo_is_refused_by_the_server(kubectl: Kubectl) -> None:
@@ -140,6 +160,19 @@ async def test_generators_speak_protobuf(kubectl: Kubectl) -> None:
     assert "500" in await kubectl("get", "quota", "q", "-o", "jsonpath={.spec.hard}")
     assert "0/2" in await kubectl("get", "deploy", "d")
     assert "Active" in await kubectl("get", "ns", "team")
+    await kubectl("delete", "namespace", "team")
+    assert (await kubectl.run("get", "ns", "team"))[0] == 1
+
+
+async def test_a_drain_evicts_what_a_budget_allows(kubectl: Kubectl, secure: ApiServer) -> None:
+    """kubectl drain cordons and sends evictions, in protobuf."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    await kubectl("create", "-f", "-", stdin=json.dumps(node))
+    bound = POD.replace("spec:\n", "spec:\n  nodeName: n1\n  terminationGracePeriodSeconds: 0\n")
+    await kubectl("apply", "-f", "-", stdin=bound)
+    await kubectl("drain", "n1", "--force", "--timeout=20s")
+    assert secure.store.get("pods", "default", "web") is None
+    assert "SchedulingDisabled" in await kubectl("get", "node", "n1")
 
 
 async def test_custom_resources_are_found_by_short_name_and_printed(kubectl: Kubectl) -> None:
@@ -179,9 +212,14 @@ async def test_events_are_listed_and_belong_to_their_object(kubectl: Kubectl) ->
     await kubectl("apply", "-f", "-", stdin=POD)
     uid = await kubectl("get", "pod", "web", "-o", "jsonpath={.metadata.uid}")
     event = {
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": "default"},
-        "type": "Warning", "reason": "Unsatisfiable", "message": "no share of this class",
-        "lastTimestamp": "2026-01-01T00:00:00Z", "source": {"component": "gpu-sharing"},
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "web.1", "namespace": "default"},
+        "type": "Warning",
+        "reason": "Unsatisfiable",
+        "message": "no share of this class",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "source": {"component": "gpu-sharing"},
         "involvedObject": {"kind": "Pod", "name": "web", "namespace": "default", "uid": uid},
     }
     await kubectl("create", "-f", "-", stdin=json.dumps(event))
@@ -193,13 +231,21 @@ async def test_events_are_listed_and_belong_to_their_object(kubectl: Kubectl) ->
 async def test_a_watch_prints_changes_as_they_come(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", stdin=POD)
     process = await asyncio.create_subprocess_exec(
-        *kubectl.command("get", "pods", "-w"), stdout=asyncio.subprocess.PIPE)
+        *kubectl.command("get", "pods", "-w"), stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
     try:
         async with asyncio.timeout(20):
             assert b"NAME" in await process.stdout.readline()
             assert b"Pending" in await process.stdout.readline()
-            await kubectl("patch", "pod", "web", "--subresource=status", "-p", '{"status":{"phase":"Running"}}')
+            await kubectl(
+                "patch",
+                "pod",
+                "web",
+                "--subresource=status",
+                "-p",
+                '{"status":{"phase":"Running"}}',
+            )
             assert b"Running" in await process.stdout.readline()
     finally:
         process.kill()
@@ -209,7 +255,8 @@ async def test_a_watch_prints_changes_as_they_come(kubectl: Kubectl) -> None:
 async def test_waiting_for_a_condition_and_for_deletion(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", stdin=POD)
     waiting = asyncio.create_task(
-        kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=20s"))
+        kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=20s")
+    )
     ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
     await kubectl("patch", "pod", "web", "--subresource=status", "-p", ready)
     assert "condition met" in await waiting

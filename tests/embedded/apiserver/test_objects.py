@@ -24,13 +24,21 @@ async def test_a_client_cannot_choose_system_fields(api: Client) -> None:
     wanted["metadata"] |= {
         "uid": "mine",
         "creationTimestamp": "2001-01-01T00:00:00Z",
-        "resourceVersion": "7",
         "deletionTimestamp": "2001-01-01T00:00:00Z",
     }
     metadata = (await api.made(MAPS, wanted))["metadata"]
     assert metadata["uid"] != "mine"
     assert not metadata["creationTimestamp"].startswith("2001")
     assert "deletionTimestamp" not in metadata
+
+
+async def test_a_revision_at_creation_is_a_bad_request(api: Client) -> None:
+    """ErrResourceVersionSetOnCreate: so a copied manifest is noticed."""
+    wanted = config_map("m")
+    wanted["metadata"]["resourceVersion"] = "7"
+    reply = await api.create(MAPS, wanted)
+    assert reply.code == 400
+    assert reply.body["message"] == "resourceVersion should not be set on objects to be created"
 
 
 async def test_generate_name_adds_five_characters(api: Client) -> None:

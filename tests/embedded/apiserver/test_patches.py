@@ -25,7 +25,9 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -65,12 +67,16 @@ class TestStrategic:
         assert after == _spec({"name": "a", "image": "1"}, {"name": "b", "image": "3"})
 
     def test_an_entry_can_be_deleted(self) -> None:
-        after = apply_strategic_patch(self.BEFORE, _spec({"name": "a", "$patch": "delete"}), "V1Pod")
+        after = apply_strategic_patch(
+            self.BEFORE, _spec({"name": "a", "$patch": "delete"}), "V1Pod"
+        )
         assert after == _spec({"name": "b", "image": "2"})
 
     def test_a_list_can_be_replaced(self) -> None:
         patch = _spec({"name": "c", "image": "9"}, {"$patch": "replace"})
-        assert apply_strategic_patch(self.BEFORE, patch, "V1Pod") == _spec({"name": "c", "image": "9"})
+        assert apply_strategic_patch(self.BEFORE, patch, "V1Pod") == _spec(
+            {"name": "c", "image": "9"}
+        )
 
     def test_a_mapping_can_be_replaced(self) -> None:
         before = {"metadata": {"labels": {"a": "1", "b": "2"}}}
@@ -87,12 +93,17 @@ class TestStrategic:
         added = apply_strategic_patch(before, {"metadata": {"finalizers": ["c/d"]}}, "V1Pod")
         assert added["metadata"]["finalizers"] == ["a/b", "c/d"]
         removed = apply_strategic_patch(
-            added, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a/b"]}}, "V1Pod")
+            added, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a/b"]}}, "V1Pod"
+        )
         assert removed["metadata"]["finalizers"] == ["c/d"]
 
     def test_the_order_of_elements_can_be_set(self) -> None:
-        patch = {"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
-                          "containers": [{"name": "a", "image": "9"}]}}
+        patch = {
+            "spec": {
+                "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
+                "containers": [{"name": "a", "image": "9"}],
+            }
+        }
         after = apply_strategic_patch(self.BEFORE, patch, "V1Pod")
         assert after == _spec({"name": "b", "image": "2"}, {"name": "a", "image": "9"})
 
@@ -103,9 +114,18 @@ class TestStrategic:
         assert after == {"spec": {"strategy": {"type": "Recreate"}}}
 
     def test_node_conditions_merge_by_type(self) -> None:
-        before = {"status": {"conditions": [{"type": "Ready", "status": "False"}], "capacity": {"cpu": "1"}}}
-        patch = {"status": {"conditions": [{"type": "Ready", "status": "True"}],
-                            "capacity": {"gpu.sharing/milli-gpu": "8000"}}}
+        before = {
+            "status": {
+                "conditions": [{"type": "Ready", "status": "False"}],
+                "capacity": {"cpu": "1"},
+            }
+        }
+        patch = {
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "capacity": {"gpu.sharing/milli-gpu": "8000"},
+            }
+        }
         after = apply_strategic_patch(before, patch, "V1Node")
         assert after["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
         assert after["status"]["capacity"] == {"cpu": "1", "gpu.sharing/milli-gpu": "8000"}
@@ -123,9 +143,14 @@ async def test_a_nodes_capacity_is_patched_through_its_status(api: Client) -> No
 
 async def test_a_json_patch_guards_with_test(api: Client) -> None:
     made = await api.made(MAPS, config_map("m", a="1"))
-    patch = [{"op": "test", "path": "/metadata/resourceVersion",
-              "value": made["metadata"]["resourceVersion"]},
-             {"op": "replace", "path": "/data/a", "value": "2"}]
+    patch = [
+        {
+            "op": "test",
+            "path": "/metadata/resourceVersion",
+            "value": made["metadata"]["resourceVersion"],
+        },
+        {"op": "replace", "path": "/data/a", "value": "2"},
+    ]
     assert (await api.patch(f"{MAPS}/m", patch, JSON_PATCH)).body["data"] == {"a": "2"}
     assert (await api.patch(f"{MAPS}/m", patch, JSON_PATCH)).code == 422
 
@@ -147,10 +172,20 @@ async def test_a_patch_of_another_form_is_415(api: Client, media: str) -> None:
 
 @pytest.mark.parametrize(
     ("media", "body"),
-    [(JSON_PATCH, {}), (JSON_PATCH, [1]), (JSON_PATCH, [{"op": "fly"}]), (MERGE, []), (MERGE, 5),
-     (STRATEGIC, "x"), (STRATEGIC, {"spec": {"containers": [{"image": "x"}]}}), (JSON_PATCH, b"{")],
+    [
+        (JSON_PATCH, {}),
+        (JSON_PATCH, [1]),
+        (JSON_PATCH, [{"op": "fly"}]),
+        (MERGE, []),
+        (MERGE, 5),
+        (STRATEGIC, "x"),
+        (STRATEGIC, {"spec": {"containers": [{"image": "x"}]}}),
+        (JSON_PATCH, b"{"),
+    ],
 )
-async def test_a_malformed_patch_is_refused_with_a_status(api: Client, media: str, body: Any) -> None:
+async def test_a_malformed_patch_is_refused_with_a_status(
+    api: Client, media: str, body: Any
+) -> None:
     await api.made(PODS, pod())
     reply = await api.patch(f"{PODS}/p", body, media)
     assert reply.code in {400, 422}
@@ -192,30 +227,44 @@ class TestApply:
         after = await api.patch(f"{MAPS}/m", self.intent(a="2"), APPLY, fieldManager="one")
         assert after.body["data"] == {"a": "2", "z": "9"}
 
-    async def test_a_field_of_another_manager_is_a_conflict_unless_forced(self, api: Client) -> None:
+    async def test_a_field_of_another_manager_is_a_conflict_unless_forced(
+        self, api: Client
+    ) -> None:
         await api.patch(f"{MAPS}/m", self.intent(a="1"), APPLY, fieldManager="one")
         await api.patch(f"{MAPS}/m", {"data": {"a": "9"}}, fieldManager="two")
         reply = await api.patch(f"{MAPS}/m", self.intent(a="1"), APPLY, fieldManager="one")
         assert (reply.code, reply.body["reason"]) == (409, "Conflict")
         assert reply.causes == [(".data.a", 'conflict with "two" using an update')]
         forced = await api.patch(
-            f"{MAPS}/m", self.intent(a="1"), APPLY, fieldManager="one", force="true")
+            f"{MAPS}/m", self.intent(a="1"), APPLY, fieldManager="one", force="true"
+        )
         assert (forced.code, forced.body["data"]) == (200, {"a": "1"})
 
     async def test_the_same_value_is_shared_without_conflict(self, api: Client) -> None:
         await api.patch(f"{MAPS}/m", self.intent(a="1"), APPLY, fieldManager="one")
         reply = await api.patch(f"{MAPS}/m", self.intent(a="1"), APPLY, fieldManager="two")
         assert reply.code == 200
-        left = await api.patch(f"{MAPS}/m", {"metadata": {}, **self.intent(b="1")}, APPLY, fieldManager="one")
+        left = await api.patch(
+            f"{MAPS}/m", {"metadata": {}, **self.intent(b="1")}, APPLY, fieldManager="one"
+        )
         assert left.body["data"] == {"a": "1", "b": "1"}, "two still owns a"
 
     async def test_an_entry_of_a_list_goes_with_its_defaults(self, api: Client) -> None:
         def intent(*names: str) -> dict[str, Any]:
             containers = [{"name": name, "image": "x:1"} for name in names]
             labels = {"a": "b"}
-            return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
-                    "spec": {"selector": {"matchLabels": labels},
-                             "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}}}}
+            return {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "d"},
+                "spec": {
+                    "selector": {"matchLabels": labels},
+                    "template": {
+                        "metadata": {"labels": labels},
+                        "spec": {"containers": containers},
+                    },
+                },
+            }
 
         await api.patch(f"{DEPLOYMENTS}/d", intent("a", "b"), APPLY, fieldManager="one")
         after = await api.patch(f"{DEPLOYMENTS}/d", intent("b"), APPLY, fieldManager="one")
@@ -233,4 +282,6 @@ class TestApply:
         reply = await api.patch("/api/v1/nodes/n/status", body, APPLY, fieldManager="agent")
         assert reply.body["status"]["capacity"] == {"x.io/a": "1"}
         lines = reply.body["metadata"]["managedFields"]
-        assert [line.get("subresource") for line in lines if line["manager"] == "agent"] == ["status"]
+        assert [line.get("subresource") for line in lines if line["manager"] == "agent"] == [
+            "status"
+        ]

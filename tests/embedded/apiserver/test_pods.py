@@ -28,17 +28,48 @@ async def test_requests_default_to_limits(api: Client) -> None:
     ("limits", "requests", "field", "message"),
     [
         ({GPU: "250m"}, None, f"limits[{GPU}]", 'Invalid value: "250m": must be an integer'),
-        ({GPU: "-1"}, None, f"limits[{GPU}]", 'Invalid value: "-1": must be greater than or equal to 0'),
-        (None, {GPU: "1"}, "limits", "Required value: Limit must be set for non overcommitable resources"),
-        ({GPU: "2"}, {GPU: "1"}, "requests", f'Invalid value: "1": must be equal to {GPU} limit of 2'),
-        ({"cpu": "1"}, {"cpu": "2"}, "requests",
-         'Invalid value: "2": must be less than or equal to cpu limit of 1'),
-        ({"gpu": "1"}, None, "limits[gpu]",
-         'Invalid value: "gpu": must be a standard resource type or fully qualified'),
-        ({"kubernetes.io/gpu": "1"}, None, "limits[kubernetes.io/gpu]",
-         'Invalid value: "kubernetes.io/gpu": must be a standard resource for containers'),
-        ({"requests.x.io/gpu": "1"}, None, "limits[requests.x.io/gpu]",
-         'Invalid value: "requests.x.io/gpu": must be a standard resource for containers'),
+        (
+            {GPU: "-1"},
+            None,
+            f"limits[{GPU}]",
+            'Invalid value: "-1": must be greater than or equal to 0',
+        ),
+        (
+            None,
+            {GPU: "1"},
+            "limits",
+            "Required value: Limit must be set for non overcommitable resources",
+        ),
+        (
+            {GPU: "2"},
+            {GPU: "1"},
+            "requests",
+            f'Invalid value: "1": must be equal to {GPU} limit of 2',
+        ),
+        (
+            {"cpu": "1"},
+            {"cpu": "2"},
+            "requests",
+            'Invalid value: "2": must be less than or equal to cpu limit of 1',
+        ),
+        (
+            {"gpu": "1"},
+            None,
+            "limits[gpu]",
+            'Invalid value: "gpu": must be a standard resource type or fully qualified',
+        ),
+        (
+            {"kubernetes.io/gpu": "1"},
+            None,
+            "limits[kubernetes.io/gpu]",
+            'Invalid value: "kubernetes.io/gpu": must be a standard resource for containers',
+        ),
+        (
+            {"requests.x.io/gpu": "1"},
+            None,
+            "limits[requests.x.io/gpu]",
+            'Invalid value: "requests.x.io/gpu": must be a standard resource for containers',
+        ),
     ],
 )
 async def test_resources_are_checked_in_upstreams_words(
@@ -56,8 +87,15 @@ async def test_a_resource_needs_a_qualified_name(api: Client, name: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "extended"),
-    [(GPU, True), ("team-a.gpu.sharing/mps-1of4", True), ("cpu", False), ("gpu", False),
-     ("kubernetes.io/x", False), ("a.kubernetes.io/x", False), ("requests.a.io/x", False)],
+    [
+        (GPU, True),
+        ("team-a.gpu.sharing/mps-1of4", True),
+        ("cpu", False),
+        ("gpu", False),
+        ("kubernetes.io/x", False),
+        ("a.kubernetes.io/x", False),
+        ("requests.a.io/x", False),
+    ],
 )
 def test_extended_resources_carry_a_foreign_domain(name: str, extended: bool) -> None:
     assert is_extended(name) is extended
@@ -71,7 +109,10 @@ async def test_quantities_are_stored_canonical(api: Client) -> None:
 
 async def test_a_quantity_that_is_none_is_a_bad_request(api: Client) -> None:
     reply = await api.create(PODS, _resources({"memory": "10 GB"}))
-    assert (reply.code, "quantities must match the regular expression" in reply.body["message"]) == (400, True)
+    assert (
+        reply.code,
+        "quantities must match the regular expression" in reply.body["message"],
+    ) == (400, True)
 
 
 def _change(path: str, value: Any) -> dict[str, Any]:
@@ -92,16 +133,22 @@ def _change(path: str, value: Any) -> dict[str, Any]:
         (_change("containers.0.image", ""), "spec.containers[0].image"),
         (_change("containers", [{"name": "c", "image": "x"}] * 2), "spec.containers[1].name"),
         (_change("initContainers", [{"name": "c", "image": "x"}]), "spec.initContainers[0].name"),
-        (_change("initContainers", [{"name": "i", "image": "x", "restartPolicy": "Sometimes"}]),
-         "spec.initContainers[0].restartPolicy"),
+        (
+            _change("initContainers", [{"name": "i", "image": "x", "restartPolicy": "Sometimes"}]),
+            "spec.initContainers[0].restartPolicy",
+        ),
         (_change("restartPolicy", "Maybe"), "spec.restartPolicy"),
         (_change("containers.0.env", [{"value": "x"}]), "spec.containers[0].env[0].name"),
         (_change("containers.0.env", [{"name": "a=b"}]), "spec.containers[0].env[0].name"),
-        (_change("containers.0.volumeMounts", [{"name": "v", "mountPath": "/x"}]),
-         "spec.containers[0].volumeMounts[0].name"),
+        (
+            _change("containers.0.volumeMounts", [{"name": "v", "mountPath": "/x"}]),
+            "spec.containers[0].volumeMounts[0].name",
+        ),
         (_change("volumes", [{"name": "v"}, {"name": "v"}]), "spec.volumes[1].name"),
-        (_change("volumes", [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]),
-         "spec.volumes[0].hostPath"),
+        (
+            _change("volumes", [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]),
+            "spec.volumes[0].hostPath",
+        ),
         (_change("nodeSelector", {"a": "b c"}), "spec.nodeSelector"),
         (_change("resources", {"limits": {GPU: "1"}}), f"spec.resources.limits[{GPU}]"),
     ],
@@ -126,7 +173,13 @@ async def test_every_broken_rule_is_named_at_once(api: Client) -> None:
     "patch",
     [
         {"spec": {"nodeName": "n"}},
-        {"spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: "2"}, "requests": {GPU: "2"}}}]}},
+        {
+            "spec": {
+                "containers": [
+                    {"name": "c", "resources": {"limits": {GPU: "2"}, "requests": {GPU: "2"}}}
+                ]
+            }
+        },
         {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": "b"}]}]}},
         {"spec": {"runtimeClassName": "other"}},
         {"spec": {"containers": [{"name": "d", "image": "x"}]}},
@@ -141,7 +194,9 @@ async def test_a_pods_spec_is_for_ever(api: Client, patch: Any) -> None:
 async def test_images_and_more_tolerations_may_change(api: Client) -> None:
     made = await api.made(PODS, pod())
     tolerations = [*made["spec"]["tolerations"], {"key": "x", "operator": "Exists"}]
-    change = {"spec": {"containers": [{"name": "c", "image": "busybox:2"}], "tolerations": tolerations}}
+    change = {
+        "spec": {"containers": [{"name": "c", "image": "busybox:2"}], "tolerations": tolerations}
+    }
     reply = await api.patch(f"{PODS}/p", change, "application/strategic-merge-patch+json")
     assert reply.code == 200
     assert "generation" in reply.body["metadata"]
@@ -163,8 +218,10 @@ class TestEphemeralContainers:
 
     async def test_only_the_ephemeral_list_is_honoured(self, api: Client) -> None:
         await api.made(PODS, pod())
-        change = {"metadata": {"labels": {"a": "b"}},
-                  "spec": {"nodeName": "n", "ephemeralContainers": [{"name": "d", "image": "x"}]}}
+        change = {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"nodeName": "n", "ephemeralContainers": [{"name": "d", "image": "x"}]},
+        }
         reply = await api.patch(self.PATH, change)
         assert reply.code == 200, reply.body
         assert "labels" not in reply.body["metadata"]
@@ -196,8 +253,10 @@ class TestPriority:
     """The Priority plug-in runs before webhooks and again after them."""
 
     async def test_a_class_sets_the_number(self, api: Client) -> None:
-        await api.made("/apis/scheduling.k8s.io/v1/priorityclasses",
-                       {"metadata": {"name": "high"}, "value": 100})
+        await api.made(
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            {"metadata": {"name": "high"}, "value": 100},
+        )
         wanted = pod()
         wanted["spec"]["priorityClassName"] = "high"
         assert (await api.made(PODS, wanted))["spec"]["priority"] == 100
@@ -206,7 +265,10 @@ class TestPriority:
         wanted = pod()
         wanted["spec"]["priorityClassName"] = "nope"
         reply = await api.create(PODS, wanted)
-        assert (reply.code, "no PriorityClass with name nope" in reply.body["message"]) == (403, True)
+        assert (reply.code, "no PriorityClass with name nope" in reply.body["message"]) == (
+            403,
+            True,
+        )
 
     async def test_a_number_by_hand_is_forbidden(self, api: Client) -> None:
         wanted = pod()
@@ -216,9 +278,13 @@ class TestPriority:
 
 async def test_a_template_is_checked_like_a_pod(api: Client) -> None:
     labels = {"a": "b"}
-    body = {"metadata": {"name": "d"}, "spec": {
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": _resources({GPU: "250m"})["spec"]}}}
+    body = {
+        "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": _resources({GPU: "250m"})["spec"]},
+        },
+    }
     reply = await api.create("/apis/apps/v1/namespaces/default/deployments", body)
     assert reply.causes[0] == (
         f"spec.template.spec.containers[0].resources.limits[{GPU}]",

@@ -17,24 +17,31 @@ matchConstraints:
   resourceRules:
   - {apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods, pods/status]}
 matchConditions:
-- {name: not-ours, expression: 'request.userInfo.username != "system:serviceaccount:gpu:controller"'}
+- name: not-ours
+  expression: 'request.userInfo.username != "system:serviceaccount:gpu:controller"'
 variables:
 - {name: before, expression: 'oldObject.metadata.?annotations.orValue({})'}
 - {name: after, expression: 'object.metadata.?annotations.orValue({})'}
 - name: changed
   expression: |
-    variables.before.filter(k, k.startsWith("status.gpu.sharing/") && variables.after[?k].orValue("\\n") != variables.before[k])
+    variables.before.filter(k, k.startsWith("status.gpu.sharing/")
+      && variables.after[?k].orValue("\\n") != variables.before[k])
     + variables.after.filter(k, k.startsWith("status.gpu.sharing/") && !(k in variables.before))
 validations:
 - expression: variables.changed.size() == 0
   reason: Forbidden
-  messageExpression: '"annotation " + variables.changed.join(", ") + " is written by gpu-sharing and cannot be changed or removed"'
+  messageExpression: >-
+    "annotation " + variables.changed.join(", ")
+    + " is written by gpu-sharing and cannot be changed or removed"
 """
 
 DEBUG = """
 matchConstraints:
   resourceRules:
-  - {apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods/ephemeralcontainers]}
+  - apiGroups: [""]
+    apiVersions: [v1]
+    operations: [UPDATE]
+    resources: [pods/ephemeralcontainers]
 variables:
 - {name: old, expression: 'oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)'}
 - name: bad
@@ -42,7 +49,10 @@ variables:
     object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old) &&
       (c.?env.orValue([]).exists(e, e.name in ["NVIDIA_VISIBLE_DEVICES"])
        || c.?envFrom.orValue([]).size() > 0)).map(c, c.name)
-validations: [{expression: variables.bad.size() == 0, reason: Forbidden, messageExpression: '"debug container " + variables.bad.join(", ") + " may not name GPUs"'}]
+validations:
+- expression: variables.bad.size() == 0
+  reason: Forbidden
+  messageExpression: '"debug container " + variables.bad.join(", ") + " may not name GPUs"'
 """
 
 BINDINGS = """
@@ -50,16 +60,22 @@ matchConstraints:
   resourceRules:
   - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [bindings, pods/binding]}
 validations:
-- {expression: 'object.metadata.?annotations.orValue({}).all(k, !k.startsWith("status.gpu.sharing/"))', reason: Forbidden, message: written by gpu-sharing}
+- expression: >-
+    object.metadata.?annotations.orValue({}).all(k, !k.startsWith("status.gpu.sharing/"))
+  reason: Forbidden
+  message: written by gpu-sharing
 """
 
 
 async def install(api: Client, spec: str | dict[str, Any], *actions: str, name: str = "p") -> None:
     body = yaml.safe_load(spec) if isinstance(spec, str) else spec
-    await api.made(f"{GROUP}/validatingadmissionpolicies", {"metadata": {"name": name}, "spec": body})
+    await api.made(
+        f"{GROUP}/validatingadmissionpolicies", {"metadata": {"name": name}, "spec": body}
+    )
     binding = {"policyName": name, "validationActions": list(actions or ("Deny",))}
-    await api.made(f"{GROUP}/validatingadmissionpolicybindings",
-                   {"metadata": {"name": name}, "spec": binding})
+    await api.made(
+        f"{GROUP}/validatingadmissionpolicybindings", {"metadata": {"name": name}, "spec": binding}
+    )
 
 
 def granted() -> dict[str, Any]:
@@ -70,8 +86,12 @@ def granted() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [f"{PODS}/p", f"{PODS}/p/status"])
 @pytest.mark.parametrize(
-    "annotations", [{"status.gpu.sharing/grants": "x"}, {"status.gpu.sharing/grants": None},
-                    {"status.gpu.sharing/new": "x"}]
+    "annotations",
+    [
+        {"status.gpu.sharing/grants": "x"},
+        {"status.gpu.sharing/grants": None},
+        {"status.gpu.sharing/new": "x"},
+    ],
 )
 async def test_our_status_keys_cannot_be_changed(
     api: Client, path: str, annotations: dict[str, Any]
@@ -82,8 +102,8 @@ async def test_our_status_keys_cannot_be_changed(
     assert (reply.code, reply.body["reason"]) == (403, "Forbidden")
     key = next(iter(annotations))
     assert (
-        f"ValidatingAdmissionPolicy 'p' with binding 'p' denied request: annotation {key} is written"
-        in reply.body["message"]
+        "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: "
+        f"annotation {key} is written" in reply.body["message"]
     )
 
 
@@ -104,7 +124,11 @@ async def test_debug_containers_may_not_name_gpus(api: Client) -> None:
     await api.made(PODS, pod())
     path = f"{PODS}/p/ephemeralcontainers"
     plain = {"name": "d", "image": "busybox"}
-    bad = {"name": "e", "image": "busybox", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    bad = {
+        "name": "e",
+        "image": "busybox",
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+    }
     assert (await api.patch(path, {"spec": {"ephemeralContainers": [plain]}})).code == 200
     reply = await api.patch(path, {"spec": {"ephemeralContainers": [plain, bad]}})
     assert (reply.code, "debug container e may not" in reply.body["message"]) == (403, True)
@@ -113,16 +137,23 @@ async def test_debug_containers_may_not_name_gpus(api: Client) -> None:
 async def test_a_binding_may_not_forge_grants(api: Client) -> None:
     await install(api, BINDINGS)
     await api.made(PODS, pod())
-    binding = {"metadata": {"annotations": {"status.gpu.sharing/grants": "x"}},
-               "target": {"kind": "Node", "name": "n"}}
+    binding = {
+        "metadata": {"annotations": {"status.gpu.sharing/grants": "x"}},
+        "target": {"kind": "Node", "name": "n"},
+    }
     assert (await api.create(f"{PODS}/p/binding", binding)).code == 403
     assert (await api.create(f"{PODS}/p/binding", {"target": {"name": "n"}})).code == 201
 
 
 def _simple(expression: str, **more: Any) -> dict[str, Any]:
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
-    return {"matchConstraints": {"resourceRules": rules, **more.pop("match", {})},
-            "validations": [{"expression": expression}], **more}
+    rules = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    ]
+    return {
+        "matchConstraints": {"resourceRules": rules, **more.pop("match", {})},
+        "validations": [{"expression": expression}],
+        **more,
+    }
 
 
 async def test_without_a_reason_a_denial_is_422_invalid(api: Client) -> None:
@@ -147,8 +178,10 @@ async def test_an_error_follows_failure_policy(api: Client, policy: str, code: i
 
 
 async def test_a_policy_without_binding_does_nothing(api: Client) -> None:
-    await api.made(f"{GROUP}/validatingadmissionpolicies",
-                   {"metadata": {"name": "p"}, "spec": _simple("false")})
+    await api.made(
+        f"{GROUP}/validatingadmissionpolicies",
+        {"metadata": {"name": "p"}, "spec": _simple("false")},
+    )
     assert (await api.create(PODS, pod())).code == 201
 
 
@@ -161,6 +194,8 @@ async def test_selectors_and_namespace_object_are_those_of_the_request(api: Clie
 
 
 async def test_an_expression_that_does_not_compile_is_refused_at_once(api: Client) -> None:
-    reply = await api.create(f"{GROUP}/validatingadmissionpolicies",
-                             {"metadata": {"name": "p"}, "spec": _simple("object.")})
+    reply = await api.create(
+        f"{GROUP}/validatingadmissionpolicies",
+        {"metadata": {"name": "p"}, "spec": _simple("object.")},
+    )
     assert (reply.code, reply.causes[0][0]) == (422, "spec.validations[0].expression")

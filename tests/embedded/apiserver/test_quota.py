@@ -14,9 +14,10 @@ QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 MILLI = "gpu.sharing/milli-gpu"
 
 
-
 async def test_what_goes_beyond_is_forbidden_in_upstreams_words(api: Client) -> None:
-    await api.made(QUOTAS, {"metadata": {"name": "gpu"}, "spec": {"hard": {f"requests.{MILLI}": "500"}}})
+    await api.made(
+        QUOTAS, {"metadata": {"name": "gpu"}, "spec": {"hard": {f"requests.{MILLI}": "500"}}}
+    )
     for name in ("a", "b"):
         await api.made(PODS, gpu_pod(name, MILLI, "250"))
     reply = await api.create(PODS, gpu_pod("c", MILLI, "250"))
@@ -49,28 +50,39 @@ async def test_a_quota_on_cpu_wants_every_container_to_say_how_much(api: Client)
     reply = await api.create(PODS, pod())
     assert "failed quota: q: must specify requests.cpu for: c" in reply.body["message"]
     assert (await api.create(PODS, pod(cpu="900m"))).code == 201
-    assert "used: requests.cpu=900m" in (await api.create(PODS, pod("b", cpu="200m"))).body["message"]
+    assert (
+        "used: requests.cpu=900m" in (await api.create(PODS, pod("b", cpu="200m"))).body["message"]
+    )
 
 
 async def test_a_race_does_not_pass_the_quota(api: Client) -> None:
     """The check and the write are one step."""
-    await api.made(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {f"requests.{MILLI}": "3"}}})
+    await api.made(
+        QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {f"requests.{MILLI}": "3"}}}
+    )
     pods = [gpu_pod(f"p{n}", MILLI, "1") for n in range(8)]
     replies = await asyncio.gather(*(api.create(PODS, wanted) for wanted in pods))
     assert sorted(reply.code for reply in replies) == [201] * 3 + [403] * 5
 
 
 async def test_objects_can_be_counted(api: Client) -> None:
-    await api.made(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"count/deployments.apps": "0"}}})
-    spec: dict[str, Any] = {"selector": {"matchLabels": {"a": "b"}},
-                            "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}}
-    reply = await api.create("/apis/apps/v1/namespaces/default/deployments",
-                             {"metadata": {"name": "d"}, "spec": spec})
+    await api.made(
+        QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"count/deployments.apps": "0"}}}
+    )
+    spec: dict[str, Any] = {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]},
+    }
+    reply = await api.create(
+        "/apis/apps/v1/namespaces/default/deployments", {"metadata": {"name": "d"}, "spec": spec}
+    )
     assert (reply.code, "count/deployments.apps=1" in reply.body["message"]) == (403, True)
 
 
 async def test_usage_is_shown_in_status(api: Client) -> None:
-    await api.made(QUOTAS, {"metadata": {"name": "gpu"}, "spec": {"hard": {f"requests.{MILLI}": "500"}}})
+    await api.made(
+        QUOTAS, {"metadata": {"name": "gpu"}, "spec": {"hard": {f"requests.{MILLI}": "500"}}}
+    )
     await api.made(PODS, gpu_pod("a", MILLI, "250"))
     status = (await api.get(f"{QUOTAS}/gpu")).body["status"]
     assert status == {"hard": {f"requests.{MILLI}": "500"}, "used": {f"requests.{MILLI}": "250"}}
@@ -78,11 +90,14 @@ async def test_usage_is_shown_in_status(api: Client) -> None:
 
 def test_a_pods_total_is_the_larger_of_start_and_run() -> None:
     """resourcehelper.PodRequests: sidecars run on, the largest init container is a peak."""
+
     def container(amount: int, **more: str) -> dict[str, Any]:
         return {"resources": {"requests": {"x.io/a": str(amount)}}, **more}
 
-    spec = {"containers": [container(1), container(2)],
-            "initContainers": [container(4), container(1, restartPolicy="Always"), container(5)]}
+    spec = {
+        "containers": [container(1), container(2)],
+        "initContainers": [container(4), container(1, restartPolicy="Always"), container(5)],
+    }
     assert pod_total(spec, "requests") == {"x.io/a": 6}
     spec["initContainers"][2] = container(1)
     assert pod_total(spec, "requests") == {"x.io/a": 4}

@@ -83,7 +83,10 @@ async def test_history_that_is_gone_is_410_in_the_stream(server: ApiServer, api:
     async with api.watch(MAPS, resourceVersion=made["metadata"]["resourceVersion"]) as watch:
         event = await watch.next()
         assert (event["type"], event["object"]["code"], event["object"]["reason"]) == (
-            "ERROR", 410, "Expired")
+            "ERROR",
+            410,
+            "Expired",
+        )
         assert await watch.ended()
 
 
@@ -115,8 +118,11 @@ async def test_a_watch_ends_after_its_timeout(api: Client) -> None:
 async def test_initial_events_end_with_a_bookmark(api: Client) -> None:
     """Watch-list: sendInitialEvents with bookmarks closes the list by an annotated bookmark."""
     await api.made(MAPS, config_map("a"))
-    query = {"sendInitialEvents": "true", "allowWatchBookmarks": "true",
-             "resourceVersionMatch": "NotOlderThan"}
+    query = {
+        "sendInitialEvents": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersionMatch": "NotOlderThan",
+    }
     async with api.watch(MAPS, **query) as watch:
         assert (await watch.next())["type"] == "ADDED"
         mark = await watch.next()
@@ -149,7 +155,7 @@ async def test_a_watcher_that_leaves_is_forgotten(server: ApiServer, api: Client
         await api.made(MAPS, config_map("a"))
         assert len(server.store._shelf("configmaps").subscribers) == 1
     async with asyncio.timeout(5):
-        while server.store._shelf("configmaps").subscribers:
+        while server.store._shelf("configmaps").subscribers:  # noqa: ASYNC110 - polls a server
             await asyncio.sleep(0.01)
 
 

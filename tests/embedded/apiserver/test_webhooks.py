@@ -571,7 +571,8 @@ class TestMatching:
 
 CONDITION = """!("system:nodes" in request.?userInfo.?groups.orValue([]))"""
 OURS = """
-object.?metadata.?annotations.orValue({}).exists(k, k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/"))
+object.?metadata.?annotations.orValue({}).exists(k,
+  k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/"))
 || (object.?spec.?containers.orValue([]) + object.?spec.?initContainers.orValue([])).exists(c,
   [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(m, m.exists(k,
     k.startsWith("nvidia.com/gpu") || k.startsWith("nvidia.com/mig-")
