@@ -8,6 +8,7 @@ import socket
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -40,7 +41,7 @@ from sharing.controller.reading import (
     seen_pod,
     seen_profile,
 )
-from sharing.controller.writing import Writes
+from sharing.controller.writing import Work, Writes
 from sharing.layout import GpuIdentity
 from sharing.names import MANAGED_LABEL
 
@@ -144,13 +145,15 @@ class Controller:
             {name: labels for (_, name), labels in self._namespaces.items()},
             self._pods.values(),
         )
-        work = {f"spec of {one.node}": self._write_spec(one) for one in assignment.writes}
+        work: dict[str, Work] = {}
+        for write in assignment.writes:
+            work[f"spec of {write.node}"] = partial(self._write_spec, write)
         for layout in assignment.outcomes:
-            work[f"GPULayout {layout.layout}"] = self._write_layout(layout)
+            work[f"GPULayout {layout.layout}"] = partial(self._write_layout, layout)
         for profile in profiles:
-            work[f"SharingProfile {profile.profile}"] = self._write_profile(profile)
+            work[f"SharingProfile {profile.profile}"] = partial(self._write_profile, profile)
         for eviction in self._evictions():
-            work[f"pod {eviction.namespace}/{eviction.pod}"] = self._evict(eviction)
+            work[f"pod {eviction.namespace}/{eviction.pod}"] = partial(self._evict, eviction)
         await self._writes.do(work)
 
     def _managed(self) -> tuple[NodeSeen, ...]:

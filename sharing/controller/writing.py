@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -14,6 +14,7 @@ from sharing.cluster.backoff import Backoff
 from sharing.cluster.errors import ConflictError, NotFoundError
 from sharing.errors import GpuSharingError
 
+Work: TypeAlias = Callable[[], Awaitable[None]]
 _log: Final = structlog.get_logger()
 _AT_ONCE: Final = 8
 """Requests under way together."""
@@ -39,7 +40,7 @@ class Writes:
         now = time.monotonic()
         return min((max(0.0, one.at - now) for one in self._retries.values()), default=float("inf"))
 
-    async def do(self, work: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+    async def do(self, work: Mapping[str, Work]) -> None:
         """Do all of it that does not rest; returns when all is done or failed."""
         for name in self._retries.keys() - work.keys():
             del self._retries[name]
@@ -47,16 +48,14 @@ class Writes:
         due = []
         for name, piece in work.items():
             retry = self._retries.get(name)
-            if retry is not None and retry.at > now:
-                piece.close()
-            else:
+            if retry is None or retry.at <= now:
                 due.append(self._attempt(name, piece))
         await asyncio.gather(*due)
 
-    async def _attempt(self, name: str, piece: Coroutine[Any, Any, None]) -> None:
+    async def _attempt(self, name: str, piece: Work) -> None:
         async with self._gate:
             try:
-                await piece
+                await piece()
             except (ConflictError, NotFoundError):
                 # Our copy was behind; its change is on the way and brings the next turn.
                 self._rest(name, "")

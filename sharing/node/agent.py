@@ -8,7 +8,6 @@ or a slow timer wakes it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -22,15 +21,17 @@ from sharing.layout import GpuLayout
 from sharing.mps.daemons import MpsDaemons
 from sharing.mps.program import MpsProgram, stand_in
 from sharing.node.api import NodeApi
-from sharing.node.clients import layout_of_holds
+from sharing.node.clients import layout_to_take_over
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
 from sharing.node.journal import Journal
 from sharing.node.listing import Listing
+from sharing.node.lookout import Lookout
 from sharing.node.memory import Memory, recall
 from sharing.node.notice import Notice
-from sharing.node.observed import GpuState, gpu_state
-from sharing.node.plan import BlockerKind, Kubelet
+from sharing.node.observed import GpuState
+from sharing.node.pace import AT_ONCE, nap_s, waits_for_process
+from sharing.node.plan import Kubelet
 from sharing.node.podresources import SOCKET_NAME, PodResources
 from sharing.node.record import make_folder
 from sharing.node.settings import AgentSettings
@@ -42,9 +43,8 @@ from sharing.node.work import Workshop
 from sharing.nvml.observed import DriverEvent
 
 _log: Final = structlog.get_logger()
-_FIRST_POLL_S: Final = 0.01
-_LONGEST_POLL_S: Final = 0.2
-_AT_ONCE: Final = 0.0
+_SERVING_S: Final = 0.2
+"""How long one turn waits for the kubelet to listen."""
 
 
 class Agent:
@@ -95,12 +95,9 @@ class Agent:
             tempo=settings.tempo,
         )
         self._infirmary = Infirmary(settings.health, dict(self._memory.ailments))
+        self._lookout = Lookout(self._gpus, self._infirmary)
         self._listing = Listing(settings, self._daemons, lambda: self._infirmary.ailments)
         self._served: dict[str, GpuLayout] = {}
-        self._states: dict[str, GpuState] = {}
-        self._driver_version = ""
-        self._looked_at = -float("inf")
-        self._stale = True
         self._met_daemons = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -145,7 +142,7 @@ class Agent:
                 nap_s = await self._turn()
             except GpuSharingError as error:
                 nap_s = next(waits)
-                self._stale = True
+                self._lookout.stale = True
                 if str(error) != trouble:
                     _log.warning("turn failed", error=str(error))
                 trouble = str(error)
@@ -154,7 +151,7 @@ class Agent:
                 if trouble:
                     _log.info("turns go on", after=trouble)
                     trouble, waits = "", Backoff(first_s=0.2, cap_s=30.0).waits()
-            if nap_s > _AT_ONCE:
+            if nap_s > AT_ONCE:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(nap_s):
                         await self._wake.wait()
@@ -166,62 +163,44 @@ class Agent:
         fresh = await self._look()
         pods = None if self._api is None else self._api.pods()
         kubelet = await self._kubelet.view(pods)
-        await self._meet_daemons(kubelet)
-        wish = self._wishes.now(tuple(self._states.values()))
+        wish = self._wishes.now(tuple(self._lookout.states.values()))
+        await self._meet_daemons(kubelet, wish)
         await self._remember()
-        reports = tuple(self._stock(gpu, wish, kubelet) for gpu in self._states.values())
+        reports = tuple(self._stock(gpu, wish, kubelet) for gpu in self._lookout.states.values())
         await self._listing.tell(reports)
         self.report = self._noted(reports, wish)
         nap_s = await self._act(reports, fresh=fresh)
         self._notice.publish(self.report)
-        if nap_s > _AT_ONCE:
+        if nap_s > AT_ONCE:
             await self._settle(reports)
         return nap_s
 
     async def _look(self) -> bool:
         """Look at the GPUs if that is due; whether it was."""
-        since = time.monotonic() - self._looked_at
-        due = self._tempo.probe_s if self._infirmary.occupied else self._tempo.observe_s
-        if not self._stale and since < due:
-            return False
-        await self._gpus.open()
-        sighting = await self._gpus.look()
-        self._looked_at, self._stale = time.monotonic(), False
-        self._driver_version = sighting.node.driver_version
-        self._infirmary.see(sighting)
-        states = (
-            gpu_state(
-                gpu,
-                sighting.processes[gpu.uuid],
-                before=self._states.get(gpu.uuid),
-                mps=self._work.mps.get(gpu.uuid),
-            )
-            for gpu in sighting.node.gpus
-            if gpu.uuid
-        )
-        self._states = {gpu.uuid: gpu for gpu in states}
-        self._work.memory_mib = {gpu.uuid: gpu.memory_mib for gpu in self._states.values()}
-        return True
+        tempo = self._tempo
+        due_s = tempo.probe_s if self._infirmary.occupied else tempo.observe_s
+        looked = await self._lookout.look(due_s, self._work.mps)
+        self._work.memory_mib = self._lookout.memory_mib
+        return looked
 
-    async def _meet_daemons(self, kubelet: Kubelet) -> None:
-        """Take over the MPS daemons of an earlier agent, once it is known who uses them."""
+    async def _meet_daemons(self, kubelet: Kubelet, wish: Wish) -> None:
+        """Take over the MPS daemons of an earlier agent, once it is known who uses them.
+
+        One that serves nobody and is not wanted any more is taken down.
+        """
         if self._met_daemons:
             return
-        for uuid, gpu in self._states.items():
+        for uuid, gpu in self._lookout.states.items():
             applied = self._memory.applied.get(uuid)
-            found = layout_of_holds(kubelet.held.on(uuid))
-            layout = applied if applied is not None and applied.mode == "mps" else found
+            layout = layout_to_take_over(
+                kubelet.held.on(uuid), applied, wish.wanted.of(gpu, applied).layout
+            )
             if layout is not None and not gpu.mig_enabled:
                 self._work.mps[uuid] = layout
         await self._daemons.start()
         await self._work.apply_mps()
         self._met_daemons = True
-        self._with_mps()
-
-    def _with_mps(self) -> None:
-        self._states = {
-            uuid: gpu.with_mps(self._work.mps.get(uuid)) for uuid, gpu in self._states.items()
-        }
+        self._lookout.note_mps(self._work.mps)
 
     def _stock(self, gpu: GpuState, wish: Wish, kubelet: Kubelet) -> GpuReport:
         known = Knowledge(
@@ -241,28 +220,22 @@ class Agent:
             self._served.pop(step.gpu, None)
         if physical:
             if not fresh:
-                self._stale = True
-                return _AT_ONCE
+                self._lookout.stale = True
+                return AT_ONCE
             await self._work.do(physical)
-            self._with_mps()
-            self._stale = True
-            return _AT_ONCE
+            self._lookout.note_mps(self._work.mps)
+            self._lookout.stale = True
+            return AT_ONCE
         if withdrawals and await self._kubelet_agrees(withdrawals):
-            return _AT_ONCE
+            return AT_ONCE
         if await self._adopt(awake):
-            return _AT_ONCE
+            return AT_ONCE
         return self._nap_s(reports)
 
     async def _kubelet_agrees(self, withdrawals: Sequence[Withdraw]) -> bool:
         """Wait until the kubelet counts none of these shares; False when time ran out."""
         gone = {share for step in withdrawals for share in step.shares}
-        poll_s = _FIRST_POLL_S
-        try:
-            async with asyncio.timeout(self._tempo.withdrawal_s):
-                while (await self._kubelet.view()).offered & gone:
-                    await asyncio.sleep(poll_s)
-                    poll_s = min(poll_s * 2, _LONGEST_POLL_S)
-        except TimeoutError:
+        if not await self._kubelet.until_withdrawn(gone, timeout_s=self._tempo.withdrawal_s):
             _log.warning("kubelet still counts withdrawn shares", shares=len(gone))
             return False
         await asyncio.sleep(self._tempo.admission_s)
@@ -285,22 +258,15 @@ class Agent:
         return True
 
     def _nap_s(self, reports: Sequence[GpuReport]) -> float:
-        tempo = self._tempo
-        naps = [tempo.observe_s]
-        blockers = [blocker for one in reports for blocker in one.plan.blocked_by]
-        if blockers:
-            naps.append(tempo.blocked_s)
-        if any(one.kind is BlockerKind.PROCESS for one in blockers):
-            self._stale = True
-        if any(one.holds for one in reports):
-            naps.append(tempo.holders_s)
-        if self._infirmary.occupied:
-            naps.append(tempo.probe_s)
-        if self._settings.layout_file is not None:
-            naps.append(tempo.file_s)
-        rests = [self._work.rests(one.gpu.uuid) for one in reports]
-        naps += [rest for rest in rests if rest > 0]
-        return min(naps)
+        if waits_for_process(reports):
+            self._lookout.stale = True
+        return nap_s(
+            reports,
+            self._tempo,
+            rests=[self._work.rests(one.gpu.uuid) for one in reports],
+            probing=self._infirmary.occupied,
+            by_file=self._settings.layout_file is not None,
+        )
 
     # -- what is told and kept
 
@@ -308,7 +274,7 @@ class Agent:
         if not any(one.plan.steps for one in reports):
             self._work.done = 0
         return NodeReport(
-            driver_version=self._driver_version,
+            driver_version=self._lookout.driver_version,
             gpus=reports,
             generation=wish.generation,
             done=self._work.done,
@@ -325,7 +291,7 @@ class Agent:
             one.plan.steps and not one.plan.blocked_by for one in reports
         ):
             return
-        if await self._listing.plugins.wait_serving(_LONGEST_POLL_S) and await self._notice.heard():
+        if await self._listing.plugins.wait_serving(_SERVING_S) and await self._notice.heard():
             self.ready.set()
         else:
             self._wake.set()
@@ -343,8 +309,8 @@ class Agent:
     # -- what wakes it
 
     def _on_event(self, event: DriverEvent) -> None:
-        self._stale = True
-        if self._infirmary.hear(event, self._states.values()):
+        self._lookout.stale = True
+        if self._infirmary.hear(event, self._lookout.states.values()):
             self._retell()
         self._wake.set()
 

@@ -66,3 +66,21 @@ def layout_of_holds(holds: Iterable[Hold]) -> GpuLayout | None:
         return GpuLayout(mode=Mode.MPS, sizes=sizes, pool=pools[0] or None)
     except InputError:
         return None
+
+
+def layout_to_take_over(
+    holds: Iterable[Hold], applied: GpuLayout | None, wanted: GpuLayout
+) -> GpuLayout | None:
+    """What the MPS daemon that an earlier agent left on a GPU has to serve on.
+
+    None where it serves nobody and is not wanted any more, or never was.
+
+    Args:
+        holds: The holds on the GPU.
+        applied: The layout that the GPU served last, if that is known.
+        wanted: What it shall be.
+    """
+    used = layout_of_holds(holds)
+    if applied is None or applied.mode is not Mode.MPS:
+        return used
+    return applied if used is not None or applied == wanted else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerAsyncStub
 
 SOCKET_NAME: Final = "kubelet.sock"
+_FIRST_POLL_S: Final = 0.01
+_LONGEST_POLL_S: Final = 0.2
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 16 << 20),
     # Without it a kubelet that restarts is found again only after a back-off of minutes.
@@ -79,6 +82,22 @@ class PodResources:
         )
         held = Held.of((*listed, *checkpoint.unlisted(entries, listed, pods)))
         return Kubelet(held=held, offered=offered)
+
+    async def until_withdrawn(self, gone: AbstractSet[Offered], *, timeout_s: float) -> bool:
+        """Wait until the kubelet counts none of these shares; False when time ran out.
+
+        Raises:
+            UnavailableError: The kubelet does not answer.
+        """
+        poll_s = _FIRST_POLL_S
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (await self.view()).offered & gone:
+                    await asyncio.sleep(poll_s)
+                    poll_s = min(poll_s * 2, _LONGEST_POLL_S)
+        except TimeoutError:
+            return False
+        return True
 
     async def close(self) -> None:
         """Close the connection."""

@@ -60,9 +60,15 @@ class NodeBench:
     # -- programs
 
     async def start_agent(
-        self, *, journal: Journal | None = None, until_ready: bool = True, **changes: Any
+        self,
+        *,
+        journal: Journal | None = None,
+        until_ready: bool = True,
+        client: Client | None = None,
+        **changes: Any,
     ) -> Agent:
-        self.agent = Agent(replace(self.settings, **changes), self.client, journal=journal)
+        settings = replace(self.settings, **changes)
+        self.agent = Agent(settings, client or self.client, journal=journal)
         task = self.tasks["agent"] = asyncio.create_task(self.agent.run())
         if until_ready:
             await self.until_event(self.agent.ready, task)
@@ -149,9 +155,7 @@ class NodeBench:
 
     async def until_allocatable(self, wanted: Mapping[str, int]) -> None:
         expected = dict(sorted(wanted.items()))
-        await self.until(
-            self.nodes, lambda: self.allocatable() == expected, lambda: self.allocatable()
-        )
+        await self.until(self.nodes, lambda: self.allocatable() == expected, self.allocatable)
 
     # -- doing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sharing.api.node import GpuNodeStatus
 from sharing.cluster.kind import GPU_NODES
 from tests.support.agent_bench import node_bench
 
@@ -72,12 +73,7 @@ async def test_instances_in_use_stay_and_the_new_layout_lies_around_them() -> No
         await node.start_agent()
         await node.until_allocatable({"nvidia.com/mig-1g.10gb": 7})
         await node.run_pod("train", "nvidia.com/mig-1g.10gb")
-        (held,) = [
-            share.id
-            for gpu in (await node.until_status(lambda s: bool(_held(s)))).gpus
-            for share in gpu.shares
-            if share.holders
-        ]
+        (held,) = _held(await node.until_status(lambda status: bool(_held(status))))
 
         await node.layout({"gpus": "all", "mode": "mig", "sizes": {"3g.40gb": 1, "1g.10gb": 1}})
         await node.until_allocatable({"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-3g.40gb": 1})
@@ -87,7 +83,7 @@ async def test_instances_in_use_stay_and_the_new_layout_lies_around_them() -> No
         assert node.phase("train") == "Running"
 
 
-def _held(status) -> list[str]:  # type: ignore[no-untyped-def]
+def _held(status: GpuNodeStatus) -> list[str]:
     return [share.id for gpu in status.gpus for share in gpu.shares if share.holders]
 
 

@@ -1,0 +1,68 @@
+"""What is known of the GPUs, and how old it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from sharing.layout import GpuLayout
+from sharing.node.gpus import Gpus
+from sharing.node.infirmary import Infirmary
+from sharing.node.observed import GpuState, gpu_state
+
+
+class Lookout:
+    """Looks at the driver when there is a reason to; every look is also a probe of health.
+
+    Args:
+        gpus: The driver.
+        infirmary: Hears of what is seen.
+    """
+
+    def __init__(self, gpus: Gpus, infirmary: Infirmary) -> None:
+        self.states: dict[str, GpuState] = {}
+        """The GPUs by UUID, in the driver's order."""
+        self.driver_version = ""
+        self.stale = True
+        """Whether something happened since the last look."""
+        self._gpus = gpus
+        self._infirmary = infirmary
+        self._looked_at = -float("inf")
+
+    async def look(self, due_s: float, mps: Mapping[str, GpuLayout]) -> bool:
+        """Look if something happened or the last look is old; whether it was done.
+
+        Args:
+            due_s: The age in seconds from which a look is old.
+            mps: The layouts that MPS daemons serve, by GPU UUID.
+
+        Raises:
+            DriverError: The driver does not answer.
+        """
+        if not self.stale and time.monotonic() - self._looked_at < due_s:
+            return False
+        await self._gpus.open()
+        sighting = await self._gpus.look()
+        self._looked_at, self.stale = time.monotonic(), False
+        self.driver_version = sighting.node.driver_version
+        self._infirmary.see(sighting)
+        self.states = {
+            gpu.uuid: gpu_state(
+                gpu,
+                sighting.processes[gpu.uuid],
+                before=self.states.get(gpu.uuid),
+                mps=mps.get(gpu.uuid),
+            )
+            for gpu in sighting.node.gpus
+            if gpu.uuid
+        }
+        return True
+
+    def note_mps(self, mps: Mapping[str, GpuLayout]) -> None:
+        """MPS daemons changed."""
+        self.states = {uuid: gpu.with_mps(mps.get(uuid)) for uuid, gpu in self.states.items()}
+
+    @property
+    def memory_mib(self) -> dict[str, int]:
+        """Memory of each GPU by UUID."""
+        return {uuid: gpu.memory_mib for uuid, gpu in self.states.items()}
