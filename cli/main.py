@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "status": "Show GPUs, layouts and who holds which share.",
         "top": "Show how shares are used.",
         "doctor": "Check prerequisites and find conflicts.",
-        "gpu": "Cordon, uncordon or repair one GPU.",
+        "gpu": "Look at simulated GPUs, and break them.",
         "demo": "Show the way of pods on an embedded cluster with simulated GPUs.",
         "embedded": "Run an embedded cluster with simulated GPUs.",
         "webhook": "Serve admission reviews.",

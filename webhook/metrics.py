@@ -70,6 +70,13 @@ class Metrics:
             registry=self.registry,
         )
         self._nodes = self._gauge("nodes", "Nodes of the inventory.")
+        offered = Gauge(
+            f"{_PREFIX}_offered_shares",
+            "Shares that ready nodes offer, free or held, as decisions see them, by mode.",
+            ["mode"],
+            registry=self.registry,
+        )
+        self._offered = {mode: offered.labels(mode.value) for mode in Mode}
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"{_PREFIX}_{name}", meaning, registry=self.registry)
@@ -110,6 +117,9 @@ class Metrics:
         self._profiles.labels("usable").set(len(snapshot.policies.profiles) - broken)
         self._profiles.labels("broken").set(broken)
         self._nodes.set(len(snapshot.inventory.nodes) if snapshot.inventory else 0)
+        offers = snapshot.inventory.offers() if snapshot.inventory else {}
+        for mode, gauge in self._offered.items():
+            gauge.set(sum(o.count for c, o in offers.items() if c.mode is mode))
 
     def render(self) -> bytes:
         """The metrics as Prometheus' text."""

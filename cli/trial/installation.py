@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
 from certs.start import fresh_identity
 from cli.trial.programs import Program
 from cli.trial.scenario import NodeSpec
@@ -41,6 +44,8 @@ from webhook.registration import client_by_url, configuration
 
 NAMESPACE: Final = "gpu-sharing"
 _LAYOUT_TIMEOUT_S: Final = 60.0
+_KNOWN_TIMEOUT_S: Final = 10.0
+_KNOWN_POLL_S: Final = 0.02
 _HOST: Final = "127.0.0.1"
 
 Told = Callable[[str], None]
@@ -95,6 +100,7 @@ class Installation:
             await self._register()
             self._told("cutting GPUs as laid out")
             await self._layouts_served()
+            await self._known_to_webhook()
             self._stack = stack.pop_all()
         return self
 
@@ -134,7 +140,9 @@ class Installation:
         for node in self.nodes:
             self._add_agent(node)
         stack.push_async_callback(self._stop_programs)
-        await asyncio.gather(*(each.start() for each in self.programs.values()))
+        async with asyncio.TaskGroup() as group:
+            for each in self.programs.values():
+                group.create_task(each.start(), name=f"start {each.name}")
 
     async def _stop_programs(self) -> None:
         await asyncio.gather(*(each.stop() for each in self.programs.values()))
@@ -165,8 +173,7 @@ class Installation:
 
     async def _register(self) -> None:
         """Tell the API server to ask the webhook, at the address that it printed."""
-        line = self.programs["webhook"].ready_line
-        url = next(word for word in line.split() if word.startswith("https://"))
+        url = self.programs["webhook"].address("https")
         await self.client.create(
             MUTATING_WEBHOOKS, configuration(client_by_url(url, self._authority))
         )
@@ -191,6 +198,37 @@ class Installation:
             what="the nodes' layouts",
             timeout_s=_LAYOUT_TIMEOUT_S,
         )
+
+    async def _known_to_webhook(self) -> None:
+        """Wait until decisions see what the nodes offer, by the webhook's own metrics."""
+        nodes = (await self.client.list(GPU_NODES))["items"]
+        wanted = sum(
+            bool(share.get("healthy", True))
+            for node in nodes
+            for gpu in (node.get("status") or {}).get("gpus") or ()
+            for share in gpu.get("shares") or ()
+        )
+        health = self.programs["webhook"].address("http")
+        address = health.rpartition("/")[0] + "/metrics"
+        try:
+            async with asyncio.timeout(_KNOWN_TIMEOUT_S), aiohttp.ClientSession() as session:
+                while await _offered(session, address) != wanted:  # noqa: ASYNC110 - metrics are polled
+                    await asyncio.sleep(_KNOWN_POLL_S)
+        except TimeoutError:
+            raise UnavailableError(
+                "webhook", f"does not know all {wanted} shares after {_KNOWN_TIMEOUT_S:.0f} s"
+            ) from None
+
+
+async def _offered(session: aiohttp.ClientSession, address: str) -> int:
+    async with session.get(address) as response:
+        text = await response.text()
+    return sum(
+        int(float(sample.value))
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "gpu_sharing_webhook_offered_shares"
+    )
 
 
 def _is_served(node: Mapping[str, Any], *, wants_layout: bool) -> bool:

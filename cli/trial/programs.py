@@ -31,7 +31,8 @@ class Program:
         self, name: str, arguments: Sequence[str], *, log: Path, ready: str = "ready"
     ) -> None:
         self.name = name
-        self.ready_line = ""
+        self.printed: tuple[str, ...] = ()
+        """Its lines, the one that says that it is ready last."""
         self._ready = ready
         self._arguments = tuple(arguments)
         self._log = log
@@ -59,23 +60,29 @@ class Program:
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                line = await self._ready_line(process.stdout)
+                printed = await self._until_ready(process.stdout)
         except TimeoutError:
             await self.stop()
             raise self._error(f"was not ready after {START_TIMEOUT_S:.0f} s") from None
-        if not line:
+        if not printed:
             code = await process.wait()
             self._process = None
             raise self._error(f"ended at its start with exit status {code}")
-        self.ready_line = line
+        self.printed = printed
 
-    async def _ready_line(self, stdout: asyncio.StreamReader) -> str:
-        """The line that says so; empty if the program ended before."""
+    async def _until_ready(self, stdout: asyncio.StreamReader) -> tuple[str, ...]:
+        """Its lines up to the one that says so; none if the program ended before."""
+        lines: list[str] = []
         async for line in stdout:
-            text = line.decode("utf-8", "replace").strip()
-            if self._ready in text:
-                return text
-        return ""
+            lines.append(line.decode("utf-8", "replace").strip())
+            if self._ready in lines[-1]:
+                return tuple(lines)
+        return ()
+
+    def address(self, scheme: str) -> str:
+        """The address of a scheme that it printed."""
+        words = (word for line in self.printed for word in line.split())
+        return next(word for word in words if word.startswith(f"{scheme}://"))
 
     async def stop(self, sent: signal.Signals = signal.SIGTERM) -> None:
         """End it and wait; it is killed if it takes longer than it may."""

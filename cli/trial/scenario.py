@@ -11,6 +11,7 @@ import yaml
 from pydantic import Field
 
 from sharing.api.model import ApiModel, parse_model
+from sharing.catalogue import parse_node_gpus
 from sharing.errors import InputError, shown
 
 DEFAULT: Final = "first-light"
@@ -121,6 +122,11 @@ def parse(text: str, subject: str) -> Scenario:
                 expected="both",
                 example="{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}",
             )
+    for node in scenario.nodes:
+        try:
+            parse_node_gpus(node.gpus if isinstance(node.gpus, str) else list(node.gpus))
+        except InputError as error:
+            raise error.about(subject) from error
     _refuse_twins(subject, "nodes", [node.name for node in scenario.nodes])
     _refuse_twins(subject, "pods", [pod.key for pod in scenario.pods])
     return scenario
