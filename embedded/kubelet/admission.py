@@ -7,7 +7,7 @@ pod fails and is not tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,27 +177,25 @@ class Admission:
             raise PluginError("", f"failed to write checkpoint: {error}") from error
         _log.debug("devices were assigned", pod=metadata["name"], container=member.name)
 
-    def check_fit(
-        self, pod: Mapping[str, Any], others: Iterable[Mapping[str, Any]], node: Node
-    ) -> None:
+    def check_fit(self, pod: Mapping[str, Any], others: Sequence[Amounts], node: Node) -> None:
         """Ask the scheduler's rules once more.
 
         Args:
             pod: The pod to admit.
-            others: The pods on the node that are admitted and not finished.
+            others: What each pod needs that is admitted to the node and not finished.
             node: The node with what it offers now.
 
         Raises:
             RefusedError: If the pod does not fit or does not select the node.
         """
-        demand, specs = demand_of(pod["spec"]), [other["spec"] for other in others]
+        demand = demand_of(pod["spec"])
         # A resource that the node has never heard of is somebody else's business.
         known = {
             name: n for name, n in demand.items() if name in node.allocatable or "/" not in name
         }
         offered = self._with_held(node.allocatable)
-        used = added(*(demand_of(spec) for spec in specs))
-        for one in shortages(known, used=used, pods=len(specs), allocatable=offered):
+        used = added(*others)
+        for one in shortages(known, used=used, pods=len(others), allocatable=offered):
             raise RefusedError(
                 f"OutOf{one.resource}",
                 f"Node didn't have enough resource: {one.resource}, requested: "

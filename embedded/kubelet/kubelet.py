@@ -257,7 +257,7 @@ class Kubelet:
             await admission.assign(
                 pod, lambda name: self.runtime.get(uid, name).phase is Phase.RUNNING
             )
-            others = [life.pod for life in self._lives.holding() if life.uid != uid]
+            others = [life.demand for life in self._lives.holding() if life.uid != uid]
             admission.check_fit(pod, others, self._node.view())
             self._lives.admitted(uid)
 

@@ -9,6 +9,7 @@ import structlog
 
 from embedded.kubelet.podlife import PodLife, Surface
 from sharing.cluster.cache import Change
+from sharing.errors import QuantityError
 
 _log: Final = structlog.get_logger()
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -41,8 +42,12 @@ class Lives:
         if finished and not pod["metadata"].get("deletionTimestamp"):
             self._surface.release(uid)
             return
-        life = PodLife(pod, self._surface)
         title = f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}"
+        try:
+            life = PodLife(pod, self._surface)
+        except QuantityError as error:
+            _log.warning("pod was left alone", pod=title, error=str(error))
+            return
         task = asyncio.create_task(life.run(), name=f"pod {title}")
         task.add_done_callback(lambda ended: _report_fault(ended, title))
         self._lives[uid], self._tasks[uid] = life, task

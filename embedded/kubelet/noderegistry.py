@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -25,6 +26,7 @@ from sharing.cluster.cache import Cache, whole
 from sharing.cluster.client import PatchType
 from sharing.cluster.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from sharing.cluster.kind import NODES
+from sharing.errors import QuantityError
 
 if TYPE_CHECKING:
     from sharing.cluster.client import Client
@@ -75,12 +77,16 @@ class NodeRegistry:
         """The node with what it offers this moment, which the API may not show yet."""
         item = self.cache.get(self._name) or {"metadata": {"name": self._name}}
         _, allocatable = resources(item.get("status") or {}, self._machine, self._offer())
-        known = {key: value for key, value in allocatable.items() if value is not None}
+        known: dict[str, int] = {}
+        for key, value in allocatable.items():
+            # A foreign amount beyond what can be counted is nothing that pods could ask for.
+            with suppress(QuantityError):
+                known |= amounts_of({key: value}) if value is not None else {}
         metadata = item["metadata"]
         return Node(
             name=self._name,
             labels=metadata.get("labels") or {},
-            allocatable=amounts_of(known),
+            allocatable=known,
         )
 
     async def register(self) -> None:

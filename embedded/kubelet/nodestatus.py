@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sharing.errors import QuantityError
 from sharing.quantity import parse_quantity
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
@@ -241,7 +242,11 @@ def _node_info(name: str) -> dict[str, str]:
 
 def _same(left: object, right: object) -> bool:
     """Whether two quantities mean the same number; the API writes 8000 as ``8k``."""
-    return left is not None and parse_quantity(left) == parse_quantity(right)
+    try:
+        return left is not None and parse_quantity(left) == parse_quantity(right)
+    except QuantityError:
+        # What others write may be beyond what we count; it is copied as it is.
+        return left == right
 
 
 def _texts(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -21,6 +21,8 @@ from embedded.kubelet.podspec import Member, Role, is_done, members_of, phase_of
 from embedded.kubelet.podstatus import Standing, pod_ip, rejected, status_of
 from embedded.kubelet.runtime import Phase
 from embedded.kubelet.starting import Starter
+from embedded.scheduler.amounts import Amounts
+from embedded.scheduler.demand import demand_of
 from sharing.cluster.backoff import Backoff
 from sharing.cluster.client import PatchType
 from sharing.cluster.errors import ApiError, ConflictError, NotFoundError
@@ -66,6 +68,8 @@ class PodLife:
         self.pod = pod
         self.uid = str(pod["metadata"]["uid"])
         self.admitted = False
+        self.demand: Amounts = demand_of(pod["spec"])
+        """What it needs in all; a spec's resources do not change."""
         self._surface = surface
         self._runtime = surface.starter.runtime
         self._started_at = (pod.get("status") or {}).get("startTime") or timestamp()

@@ -154,3 +154,15 @@ async def test_health_of_held_devices_is_told_in_the_pods_status(node: Bench) ->
     await node.run(pod("later"))
     item = await node.client.get(PODS, "p", namespace="default")
     assert told(item) == saying("Healthy")
+
+
+async def test_an_amount_beyond_counting_stops_neither_node_nor_pods(node: Bench) -> None:
+    patch = {"status": {"capacity": {"other.com/x": "9000000E"}}}
+    await node.client.patch(
+        NODES, "n1", patch, patch_type=PatchType.STRATEGIC, subresource="status"
+    )
+    await node.until_node(lambda item: "other.com/x" in item["status"]["allocatable"])
+    await node.plugin("a")
+    greedy = pod("greedy", main={"resources": {"requests": {"cpu": "9000000E"}}})
+    await node.create(greedy)
+    await node.run(pod("p", shares=1))
