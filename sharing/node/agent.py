@@ -16,7 +16,7 @@ import structlog
 
 from sharing.cluster.backoff import Backoff
 from sharing.cluster.client import Client
-from sharing.errors import GpuSharingError
+from sharing.errors import DriverError, GpuSharingError
 from sharing.layout import GpuLayout
 from sharing.mps.daemons import MpsDaemons
 from sharing.mps.program import MpsProgram, stand_in
@@ -179,7 +179,12 @@ class Agent:
         """Look at the GPUs if that is due; whether it was."""
         tempo = self._tempo
         due_s = tempo.probe_s if self._infirmary.occupied else tempo.observe_s
-        looked = await self._lookout.look(due_s, self._work.mps)
+        try:
+            looked = await self._lookout.look(due_s, self._work.mps)
+        except DriverError as error:
+            self._infirmary.lose_sight(self._lookout.states.values(), str(error))
+            await self._listing.retell()
+            raise
         self._work.memory_mib = self._lookout.memory_mib
         return looked
 

@@ -61,6 +61,11 @@ class Infirmary:
         self._admit(patient, finding)
         return True
 
+    def lose_sight(self, gpus: Iterable[GpuState], reason: str) -> None:
+        """The driver does not answer: nobody can say that a GPU is well."""
+        for gpu in gpus:
+            self._admit(gpu.uuid, Finding(reason="DriverUnavailable", message=reason))
+
     def see(self, sighting: Sighting) -> None:
         """Take in a look at all GPUs: who does not answer, who is well again."""
         for gpu in sighting.node.gpus:

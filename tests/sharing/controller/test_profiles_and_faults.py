@@ -1,0 +1,106 @@
+"""What is said about profiles, and which pods leave a faulty GPU."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sharing.api.node import GpuNodeStatus
+from sharing.controller.faults import evictions
+from sharing.controller.profiles import PodSeen, grants_of, profile_outcomes
+from sharing.controller.reading import seen_layout, seen_profile
+from sharing.names import GRANTS_ANNOTATION, PROFILE_LABEL
+
+GOVERNED = {"team-a": {PROFILE_LABEL: "shared"}, "team-b": {PROFILE_LABEL: "other"}, "free": {}}
+
+
+def profile(name: str, **spec: Any) -> Any:
+    return seen_profile({"metadata": {"name": name, "generation": 3}, "spec": spec})
+
+
+def pod(namespace: str, name: str, *resources: str, finished: bool = False) -> PodSeen:
+    grants = tuple(("shared", resource) for resource in resources)
+    return PodSeen(namespace=namespace, name=name, uid=name, finished=finished, grants=grants)
+
+
+def test_a_profile_counts_its_namespaces_pods_and_grants() -> None:
+    pods = [
+        pod("team-a", "one", "gpu.sharing/mps-1of4", "gpu.sharing/mps-1of4"),
+        pod("team-a", "two", "gpu.sharing/mps-1of2"),
+        pod("team-a", "gone", "gpu.sharing/mps-1of2", finished=True),
+    ]
+
+    (outcome,) = profile_outcomes([profile("shared", mode="mps")], GOVERNED, pods)
+
+    assert outcome.ready
+    assert outcome.namespace_count == 1
+    assert [(one.name, one.pods) for one in outcome.namespaces] == [("team-a", 2)]
+    assert [(one.resource, one.containers) for one in outcome.grants] == [
+        ("gpu.sharing/mps-1of2", 1),
+        ("gpu.sharing/mps-1of4", 2),
+    ]
+
+
+def test_a_broken_profile_says_which_field_is_wrong() -> None:
+    (outcome,) = profile_outcomes([profile("shared", mode="mpss")], GOVERNED, [])
+
+    assert not outcome.ready
+    assert outcome.reason == "Invalid"
+    assert "mode" in outcome.message
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[1]", '[{"profile": 1}]', "[" * 5000, 7])
+def test_a_record_of_grants_that_reads_badly_counts_nothing_and_breaks_nothing(
+    text: object,
+) -> None:
+    assert len(grants_of({GRANTS_ANNOTATION: text})) <= 1
+
+
+def test_grants_are_read_from_the_webhooks_record() -> None:
+    record = json.dumps([{"profile": "shared", "resource": "nvidia.com/gpu", "container": "c"}])
+
+    assert grants_of({GRANTS_ANNOTATION: record}) == (("shared", "nvidia.com/gpu"),)
+
+
+def test_a_malformed_layout_is_kept_with_its_complaint() -> None:
+    seen = seen_layout({"metadata": {"name": "l"}, "spec": {"gpus": [{"gpus": "x"}]}})
+
+    assert seen.spec is None
+    assert "GPULayout l" in seen.complaint
+
+
+def status(*, healthy: bool, reason: str = "Xid79") -> GpuNodeStatus:
+    holders = [
+        {"namespace": "team-a", "pod": "train", "container": "main"},
+        {"namespace": "free", "pod": "other", "container": "main"},
+    ]
+    share = {"id": "GPU-a::0", "resource": "r", "memoryMiB": 1, "holders": holders}
+    gpu = {
+        "index": 0,
+        "uuid": "GPU-a",
+        "board": "b",
+        "product": "p",
+        "memoryMiB": 1,
+        "health": {"healthy": healthy, "reason": reason},
+        "shares": [share],
+    }
+    return GpuNodeStatus.model_validate({"gpus": [gpu]})
+
+
+def test_pods_leave_a_faulty_gpu_where_their_profile_says_so() -> None:
+    evicting = profile("shared", mode="mps", onFault="evict")
+
+    (eviction,) = evictions({"n1": status(healthy=False)}, GOVERNED, [evicting])
+    assert (eviction.namespace, eviction.pod) == ("team-a", "train")
+    assert "Xid79" in eviction.reason
+
+
+def test_nobody_leaves_a_healthy_or_cordoned_gpu_or_by_default() -> None:
+    evicting = profile("shared", mode="mps", onFault="evict")
+    ignoring = profile("shared", mode="mps")
+
+    assert evictions({"n1": status(healthy=True)}, GOVERNED, [evicting]) == ()
+    assert evictions({"n1": status(healthy=False, reason="Cordoned")}, GOVERNED, [evicting]) == ()
+    assert evictions({"n1": status(healthy=False)}, GOVERNED, [ignoring]) == ()
