@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import structlog
 
 from embedded.scheduler.decision import Decision, Room, choose, rooms_of
+from embedded.scheduler.preemption import preempt
 from embedded.scheduler.views import Node, Pod
 from sharing.cluster.backoff import Backoff
 from sharing.cluster.cache import Cache, Change
 from sharing.cluster.client import PatchType
-from sharing.cluster.errors import ApiError, ConflictError, NotFoundError
+from sharing.cluster.errors import (
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+    UnreachableError,
+)
 from sharing.cluster.events import EventRecorder
 from sharing.cluster.kind import NAMESPACES, NODES, PODS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from sharing.cluster.client import Client
@@ -51,6 +60,8 @@ class Scheduler:
         """Nodes by uid of pods that were bound here and not yet seen so in the watch."""
         self._told: dict[str, str] = {}
         """The last message by uid of pods that wait."""
+        self._nominated: dict[str, str] = {}
+        """Nodes by uid of pods for which others are leaving."""
         self._wake = asyncio.Event()
         self._stale = True
         """Whether nodes changed, or pods ended, since rooms were counted."""
@@ -110,17 +121,41 @@ class Scheduler:
             if self._stale:
                 self._stale, rooms = False, self._rooms()
             decision = choose(pod, rooms, namespaces=namespaces)
-            if not decision.node:
+            node = decision.node
+            if node and not await self._bind(pod, node):
+                continue
+            if not node:
                 await self._tell(pod, decision)
-            elif await self._bind(pod, decision.node):
-                # The next pod finds this one's share taken; counting all pods anew for
-                # each would be quadratic.
-                rooms = tuple(
-                    Room(node=room.node, pods=(*room.pods, pod))
-                    if room.node.name == decision.node
-                    else room
-                    for room in rooms
+                node = await self._make_room(pod, rooms, namespaces)
+            # The next pod finds this one's share taken, or kept for it; counting all pods
+            # anew for each would be quadratic.
+            rooms = tuple(
+                Room(node=room.node, pods=(*room.pods, pod)) if room.node.name == node else room
+                for room in rooms
+            )
+
+    async def _make_room(
+        self, pod: Pod, rooms: tuple[Room, ...], namespaces: Mapping[str, Mapping[str, str]]
+    ) -> str:
+        """Remove less important pods for one that waits; the node it waits for, if any."""
+        kept = self._nominated.get(pod.uid, "")
+        leaving = [one for room in rooms if room.node.name == kept for one in room.pods]
+        if any(one.deleted and one.priority < pod.priority for one in leaving):
+            return kept
+        way = preempt(pod, rooms, namespaces=namespaces)
+        if way is None:
+            self._nominated.pop(pod.uid, None)
+            return ""
+        for victim in way.victims:
+            message = f"Preempted by pod {pod.uid} on node {way.node}"
+            self._events.record(_reference(victim), "Preempted", message)
+            with suppress(NotFoundError, ConflictError):
+                await self._client.delete(
+                    PODS, victim.name, namespace=victim.namespace, uid=victim.uid
                 )
+        self._nominated[pod.uid] = way.node
+        await self._patch_status(pod, {"nominatedNodeName": way.node})
+        return way.node
 
     def _is_ours(self, pod: Pod) -> bool:
         return (
@@ -143,19 +178,20 @@ class Scheduler:
         waiting = {pod.uid for pod in pods if not pod.node}
         self._bound = {uid: node for uid, node in self._bound.items() if uid in waiting}
         self._told = {uid: said for uid, said in self._told.items() if uid in waiting}
+        self._nominated = {u: node for u, node in self._nominated.items() if u in waiting}
 
     async def _bind(self, pod: Pod, node: str) -> bool:
         self._bound[pod.uid] = node
         try:
             await self._client.bind(pod.name, namespace=pod.namespace, node=node, uid=pod.uid)
-        except (NotFoundError, ConflictError) as error:
-            # Deleted, or bound by somebody else; the watch will say which.
+        except ApiError as error:
             del self._bound[pod.uid]
+            if isinstance(error, UnreachableError | ServerError | TooManyRequestsError):
+                raise
+            # Deleted, bound by somebody else, or refused by a policy: this pod's own case.
             _log.warning("pod was not bound", pod=pod.title, node=node, error=str(error))
+            self._events.record(_reference(pod), "FailedScheduling", str(error), warning=True)
             return False
-        except ApiError:
-            del self._bound[pod.uid]
-            raise
         self._told.pop(pod.uid, None)
         message = f"Successfully assigned {pod.title} to {node}"
         self._events.record(_reference(pod), "Scheduled", message)
@@ -172,21 +208,27 @@ class Scheduler:
             "message": decision.message,
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
+        if not await self._patch_status(pod, {"conditions": [condition]}):
+            return
+        self._told[pod.uid] = decision.message
+        message = decision.message
+        self._events.record(_reference(pod), "FailedScheduling", message, warning=True)
+
+    async def _patch_status(self, pod: Pod, status: dict[str, Any]) -> bool:
+        """Write parts of a pod's status; whether the pod was still there."""
         try:
             await self._client.patch(
                 PODS,
                 pod.name,
-                {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}},
+                {"metadata": {"uid": pod.uid}, "status": status},
                 namespace=pod.namespace,
                 patch_type=PatchType.STRATEGIC,
                 subresource="status",
             )
         except (NotFoundError, ConflictError) as error:
             _log.warning("pod is gone before it was told", pod=pod.title, error=str(error))
-            return
-        self._told[pod.uid] = decision.message
-        message = decision.message
-        self._events.record(_reference(pod), "FailedScheduling", message, warning=True)
+            return False
+        return True
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded.scheduler.decision import rooms_of, schedule
+from embedded.scheduler.preemption import preempt
 from embedded.scheduler.views import Node, Pod
 
 SHARE = "gpu.sharing/mps-1of4"
@@ -214,6 +216,49 @@ def test_affinity_brings_pods_together_and_lets_the_first_one_start() -> None:
     assert schedule(pod("p", spec=spec, labels={"app": "x"}), nodes, [there]).node == "n2"
     alone = schedule(pod("p", spec=spec), nodes, [])
     assert alone.message == "0/2 nodes are available: 2 node(s) didn't match pod affinity rules."
+
+
+def ranked(name: str, priority: int, on: str = "", **more: Any) -> Pod:
+    return replace(pod(name, on, **more), priority=priority)
+
+
+def test_the_least_important_pods_make_room_and_no_more_than_needed() -> None:
+    nodes = [node("n1", **{SHARE: "3"})]
+    one = {SHARE: "1"}
+    there = [
+        ranked("low", 1, "n1", **one),
+        ranked("lower", 0, "n1", **one),
+        ranked("same", 5, "n1", **one),
+    ]
+    rooms = rooms_of(nodes, there)
+    way = preempt(ranked("p", 5, **one), rooms, namespaces={})
+    assert way is not None
+    assert (way.node, [victim.name for victim in way.victims]) == ("n1", ["lower"])
+    both = preempt(ranked("p", 5, **{SHARE: "2"}), rooms, namespaces={})
+    assert both is not None
+    assert [victim.name for victim in both.victims] == ["low", "lower"]
+    assert preempt(ranked("p", 5, **{SHARE: "3"}), rooms, namespaces={}) is None
+    assert preempt(ranked("p", 0, **one), rooms, namespaces={}) is None
+    calm = ranked("p", 5, spec={"preemptionPolicy": "Never"}, **one)
+    assert preempt(calm, rooms, namespaces={}) is None
+
+
+def test_the_node_whose_victims_matter_least_is_chosen_and_taints_stay() -> None:
+    one = {SHARE: "1"}
+    taint = {"key": "x", "effect": "NoSchedule"}
+    nodes = [
+        node("n1", **one),
+        node("n2", **one),
+        node("n3", taints=[taint], **one),
+    ]
+    there = [
+        ranked("a", 3, "n1", **one),
+        ranked("b", 2, "n2", **one),
+        ranked("c", 1, "n3", **one),
+    ]
+    way = preempt(ranked("p", 9, **one), rooms_of(nodes, there), namespaces={})
+    assert way is not None
+    assert way.node == "n2"
 
 
 @given(

@@ -15,7 +15,7 @@ from embedded.apiserver.server import ApiServer
 from embedded.scheduler.loop import Scheduler
 from sharing.cluster.cache import Cache, whole
 from sharing.cluster.client import Client, PatchType
-from sharing.cluster.kind import EVENTS, NODES, PODS
+from sharing.cluster.kind import EVENTS, NODES, PODS, PRIORITY_CLASSES
 
 SHARE = "gpu.sharing/mps-1of4"
 
@@ -180,3 +180,31 @@ async def test_why_a_pod_waits_is_written_once(stand: Stand) -> None:
     # Another reason is news.
     await stand.node("n2", **{SHARE: "0"})
     await stand.until("p", lambda one: "0/2 nodes" in str(condition(one).get("message")))
+
+
+async def priority(stand: Stand, name: str, value: int) -> None:
+    item = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+    await stand.client.create(PRIORITY_CLASSES, item)
+
+
+async def test_an_important_pod_displaces_another_and_keeps_the_room(stand: Stand) -> None:
+    await priority(stand, "high", 1000)
+    await stand.node("n1", **{SHARE: "1"})
+    await stand.pod("low")
+    await stand.bound("low")
+    await stand.pod("also-low")
+    await stand.told("also-low")
+    await stand.pod("high", priorityClassName="high")
+    # There is no kubelet here: the pod that has to go stays until somebody removes it.
+    await stand.until("low", lambda one: bool(one["metadata"].get("deletionTimestamp")))
+    await stand.until("high", lambda one: one["status"].get("nominatedNodeName") == "n1")
+    await stand.client.delete(PODS, "low", namespace="default", grace_s=0)
+    assert await stand.bound("high") == "n1"
+    waiting = await stand.client.get(PODS, "also-low", namespace="default")
+    assert not waiting["spec"].get("nodeName")
+    assert any(reason == "Preempted" for reason, _ in await stand.events())
