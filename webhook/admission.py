@@ -89,7 +89,7 @@ def _previewed(
     for template in stored.templates:
         judged = _judge(template, subject, governing, inventory)
         if not judged.allowed:
-            warnings.append(explain.clipped(f"pods would be denied: {judged.message}"))
+            warnings.append(explain.clipped(f"pods would be denied: {judged.summary}"))
         warnings += judged.warnings
         verdict = replace(
             verdict,
@@ -258,6 +258,7 @@ def _denied(error: GpuSharingError, subject: str) -> Verdict:
         code=422 if malformed else 403,
         reason="Invalid" if malformed else "Forbidden",
         message=str(error.about(subject)),
+        summary=error.wrong,
         audit_annotations={"denied": error.subject},
     )
 
@@ -270,7 +271,7 @@ def _unenforced(verdict: Verdict, profile: SharingProfile) -> Verdict:
         annotations["message"] = verdict.message
     warnings: tuple[str, ...] = ()
     if profile.spec.enforcement is Enforcement.WARN:
-        denial = [f"would be denied: {verdict.message}"] if verdict.message else []
+        denial = [f"would be denied: {verdict.summary}"] if verdict.message else []
         changes = [f"would be: {warning}" for warning in verdict.warnings]
         warnings = tuple(map(explain.clipped, denial + changes))
     return Verdict(warnings=warnings, grants=verdict.grants, audit_annotations=annotations)

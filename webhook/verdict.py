@@ -32,6 +32,8 @@ class Verdict:
     """One CamelCase word for machines, such as ``Forbidden``; empty when allowed."""
     message: str = ""
     """For the person whose object it is: what, where, why, what to do."""
+    summary: str = ""
+    """What is wrong, without where and what to do: for places with room for a line."""
     warnings: tuple[str, ...] = ()
     """Shown to the client; each below 120 characters."""
     grants: tuple[Grant, ...] = ()

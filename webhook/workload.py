@@ -19,6 +19,7 @@ import orjson
 from sharing.errors import InputError
 from sharing.names import FRACTION, GPU, PREFIX
 from webhook.container import Container, containers_of, mapping
+from webhook.fraction import parse_fraction
 from webhook.patch import PatchOperation, remove_members, replace, set_members
 from webhook.resources import amount_of
 
@@ -172,6 +173,7 @@ def _normalise(
         part = _part(container)
         if part is not None and container.name and (is_ours or key not in annotations):
             annotations[key] = fractions[container.name] = _decimal(part)
+        if part is not None and _says(annotations.get(key), part):
             operations += _whole(template.path, container)
             _put(spec, container)
         elif is_ours and _names_gpu(container):
@@ -238,6 +240,14 @@ def _put(spec: dict[str, Any], container: Container) -> None:
     listed = list(spec[holder])
     listed[int(index)] = {**container.raw, "resources": resources}
     spec[holder] = listed
+
+
+def _says(text: object, part: Fraction) -> bool:
+    """Whether an annotation says the part, rounded as we would have written it."""
+    try:
+        return isinstance(text, str) and parse_fraction(text) == Fraction(_decimal(part))
+    except InputError:
+        return False
 
 
 def _decimal(part: Fraction) -> str:

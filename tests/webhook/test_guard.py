@@ -1,0 +1,222 @@
+"""What a pod may not have beside a share, and what its containers may not see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.judging import H100S, container, judge, pod, policies, profile
+from webhook.admission import admit
+from webhook.review import Review
+
+LIMITS = {"nvidia.com/gpu": 1}
+
+
+def beside(**fields: Any) -> dict[str, Any]:
+    return pod(container(limits=LIMITS), container("other", **fields))
+
+
+CONTAINERS = [
+    ({"securityContext": {"privileged": True}}, "securityContext.privileged"),
+    ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, "'SYS_ADMIN'"),
+    ({"securityContext": {"capabilities": {"add": ["CAP_SYS_PTRACE"]}}}, "'CAP_SYS_PTRACE'"),
+    ({"securityContext": {"capabilities": {"add": ["ALL"]}}}, "'ALL'"),
+]
+PODS = [
+    ({"hostPID": True}, "spec.hostPID"),
+    ({"hostIPC": True}, "spec.hostIPC"),
+    *[
+        ({"volumes": [{"name": "v", "hostPath": {"path": path}}]}, f"'{path}' opens all GPUs")
+        for path in (
+            "/",
+            "/dev",
+            "/dev/nvidia0",
+            "/proc/1",
+            "/run/containerd",
+            "/var",
+            "/var/run",
+            "//dev//",
+            "/dev/shm/../nvidia0",
+            "/var/lib/kubelet/device-plugins",
+        )
+    ],
+    (
+        {"volumes": [{"name": "v", "hostPath": {"path": "/x", "type": "CharDevice"}}]},
+        "'/x' opens all GPUs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), CONTAINERS)
+def test_a_privileged_container_beside_a_share_is_refused_by_name(
+    fields: dict[str, Any], words: str
+) -> None:
+    """HAMi#2138: logged as denied, admitted."""
+    for manifest in (
+        beside(**fields),
+        pod(container(limits=LIMITS), init=[container("other", **fields)]),
+    ):
+        verdict, _ = judge(manifest, "mps")
+        assert verdict.code == 403
+        assert "container other" in verdict.message
+        assert words in verdict.message
+        assert judge(manifest, profile(mode="mps", privileged="allow"))[0].allowed
+
+
+@pytest.mark.parametrize(("fields", "words"), PODS)
+def test_the_host_s_devices_beside_a_share_are_refused(fields: dict[str, Any], words: str) -> None:
+    verdict, _ = judge(pod(container(limits=LIMITS), **fields), "mps")
+    assert verdict.code == 403
+    assert words in verdict.message
+    assert judge(pod(container(), **fields), "mps")[0].allowed, "without a share it is not ours"
+
+
+@pytest.mark.parametrize("path", ["/dev/shm", "/dev/infiniband", "/data", "/variety", "/developer"])
+def test_other_host_folders_are_not_ours_to_refuse(path: str) -> None:
+    volumes = [{"name": "v", "hostPath": {"path": path}}, {"name": "e", "emptyDir": {}}]
+    assert judge(pod(container(limits=LIMITS), volumes=volumes), "mps")[0].allowed
+
+
+def test_harmless_privileges_pass() -> None:
+    security = {"capabilities": {"add": ["IPC_LOCK", "NET_ADMIN"]}, "privileged": False}
+    assert judge(pod(container(limits=LIMITS, securityContext=security)), "mps")[0].allowed
+
+
+def test_a_node_name_bypasses_the_scheduler_and_is_refused() -> None:
+    """HAMi#488, F5."""
+    verdict, _ = judge(pod(container(limits=LIMITS), nodeName="n1"), "mps")
+    assert verdict.code == 403
+    assert "kubernetes.io/hostname" in verdict.message
+    assert judge(pod(container(), nodeName="n1"), "mps")[0].allowed
+
+
+def test_pods_of_a_daemon_set_pass() -> None:
+    """HAMi#960: they are bound by affinity, not by nodeName."""
+    field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert judge(pod(container(limits=LIMITS), affinity=affinity), "mps")[0].allowed
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_devices_past_the_device_plugin_are_refused(hidden: bool) -> None:
+    limits: dict[str, Any] = {} if hidden else {"limits": LIMITS}
+    policy = profile(mode="mps", hideGPUs=hidden, privileged="allow")
+    mounts = [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]
+    for manifest in (
+        pod(container(**limits), annotations={"cdi.k8s.io/gpu": "nvidia.com/gpu=all"}),
+        pod(container(**limits), container("other", volumeMounts=mounts)),
+    ):
+        verdict, _ = judge(manifest, policy)
+        assert verdict.code == 403
+        assert "past the device plugin" in verdict.message
+
+
+def environment(manifest: dict[str, Any], index: int = 0) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = manifest["spec"]["containers"][index].get("env", [])
+    return listed
+
+
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+MINE = {"name": "MINE", "value": "1"}
+
+
+def test_a_container_with_a_share_does_not_choose_its_devices() -> None:
+    """k8s-device-plugin#61: the kubelet puts the pod's own variables last, so they win."""
+    source = {"fieldRef": {"fieldPath": "metadata.annotations['x']"}}
+    listed = [
+        ALL,
+        MINE,
+        {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source},
+        {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "0=80G"},
+        {"name": "CUDA_VISIBLE_DEVICES", "value": "0"},
+    ]
+    verdict, after = judge(pod(container(limits=LIMITS, env=listed)), "mps")
+    assert environment(after) == [MINE, listed[4]]
+    assert any("NVIDIA_VISIBLE_DEVICES removed" in warning for warning in verdict.warnings)
+
+
+def test_a_container_without_a_share_beside_one_with_cannot_ask_for_all() -> None:
+    """nvidia-container-toolkit#1165, F8: replaced in place, no duplicates."""
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    listed = [MINE, {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source}, MINE, ALL]
+    manifest = pod(container(limits=LIMITS), container("other", env=listed))
+    _, after = judge(manifest, "mps")
+    assert environment(after, 1) == [MINE, VOID, MINE]
+
+
+def test_hidden_gpus_are_hidden_in_every_container_without_a_share() -> None:
+    """k8s-device-plugin#195, gpu-operator#421, KAI#1671, F7."""
+    policy = profile(mode="mps", hideGPUs=True)
+    manifest = pod(
+        container(limits={"nvidia.com/gpu": "0"}),
+        container("b", env=[MINE]),
+        container("c", env=[ALL, MINE, ALL]),
+        container("d", env=[VOID]),
+        init=[container("e")],
+    )
+    verdict, after = judge(manifest, policy)
+    assert environment(after, 0) == [VOID]
+    assert environment(after, 1) == [MINE, VOID]
+    assert environment(after, 2) == [VOID, MINE]
+    assert environment(after, 3) == [VOID]
+    assert after["spec"]["initContainers"][0]["env"] == [VOID]
+    assert not any(
+        operation.path.startswith("/spec/containers/3") for operation in verdict.operations
+    )
+
+
+def test_hiding_leaves_containers_with_a_share_alone() -> None:
+    policy = profile(mode="mps", hideGPUs=True)
+    _, after = judge(pod(container(limits=LIMITS), container("b")), policy)
+    assert environment(after, 0) == []
+    assert environment(after, 1) == [VOID]
+
+
+def test_fifteen_hundred_variables_are_patched_by_few_operations() -> None:
+    """istio#34799, B7: 15 s for one pod."""
+    listed = [{"name": f"V{number}", "value": "x"} for number in range(1500)]
+    verdict, _ = judge(pod(container(limits=LIMITS, env=[*listed, ALL])), "mps")
+    assert len(verdict.operations) <= 6
+
+
+def debug(new: dict[str, Any], old: list[dict[str, Any]] | None = None) -> Review:
+    shared = pod(container(limits={"gpu.sharing/mps-1of4": "1"}))
+    shared["metadata"]["annotations"] = {"status.gpu.sharing/grants": "[]"}
+    before = {**shared, "spec": {**shared["spec"], "ephemeralContainers": old or []}}
+    after = {**shared, "spec": {**shared["spec"], "ephemeralContainers": [*(old or []), new]}}
+    return Review(
+        uid="u",
+        operation="UPDATE",
+        kind="Pod",
+        resource="pods",
+        subresource="ephemeralcontainers",
+        namespace="mps",
+        object=after,
+        old_object=before,
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": [ALL]},
+        {"env": [MINE, {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/x"}]},
+        {"envFrom": [{"configMapRef": {"name": "x"}}]},
+        {"securityContext": {"privileged": True}},
+    ],
+)
+def test_a_debug_container_cannot_open_gpus(fields: dict[str, Any]) -> None:
+    """kyverno#2821, kubernetes#92557."""
+    verdict = admit(debug({"name": "dbg", "image": "x", **fields}), policies(), H100S)
+    assert verdict.code == 403
+    assert "debug container dbg: spec.ephemeralContainers[0]" in verdict.message
+
+
+def test_plain_debug_containers_and_old_ones_pass() -> None:
+    plain = {"name": "dbg", "image": "x", "env": [MINE]}
+    assert admit(debug(plain), policies(), H100S).kind == "allow"
+    old = [{"name": "old", "image": "x", "env": [ALL]}]
+    assert admit(debug(plain, old), policies(), H100S).kind == "allow"
