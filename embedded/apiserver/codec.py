@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from embedded.apiserver import defaults, schema
 from embedded.apiserver.builtin.types import DecodeError, Decoding, decode
 from embedded.apiserver.calls import Call
 from embedded.apiserver.kinds import ResourceKind
-from embedded.apiserver.objects import Json, deep_copy
+from embedded.apiserver.objects import Json, deep_copy, is_deeper
 from embedded.apiserver.status import bad_request
+
+MAX_LEVELS: Final = 100  # far beyond any real object, far below what recursion bears
 
 
 def to_object(body: Any, kind: ResourceKind, call: Call) -> Json:
@@ -83,6 +85,8 @@ def _of_kind(body: Any, kind: ResourceKind) -> Json:
             f"the body of the request is no {kind.kind}: it must be a mapping with "
             f'"apiVersion": "{kind.api_version}", "kind": "{kind.kind}"'
         )
+    if is_deeper(body, MAX_LEVELS):
+        raise bad_request(f"the object is nested deeper than {MAX_LEVELS} levels")
     version = body.get("apiVersion") or kind.api_version
     name = body.get("kind") or kind.kind
     if version != kind.api_version:

@@ -17,7 +17,7 @@ from embedded.apiserver.kinds import KindTable
 from embedded.apiserver.negotiation import Answer, Shape, choose
 from embedded.apiserver.requests import Request, call_of
 from embedded.apiserver.resources import Resources
-from embedded.apiserver.status import StatusError, no_such_path, not_found, too_large
+from embedded.apiserver.status import StatusError, bad_request, no_such_path, not_found, too_large
 
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 
@@ -61,6 +61,8 @@ class HttpSurface:
             return refuse(error)
         except web.HTTPRequestEntityTooLarge:
             return refuse(too_large(MAX_BODY_BYTES))
+        except RecursionError:
+            return refuse(bad_request("the request is nested too deeply"))
         except Exception:  # noqa: BLE001 - the last line of defence
             # The client gets no insides; whoever runs the server finds them in the log.
             _log.exception("request failed", method=http.method, path=http.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -15,6 +16,7 @@ from embedded.apiserver.status import bad_request, not_acceptable, unsupported_m
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 _ACCEPTED: Final = (JSON, YAML)
+_SHOWN: Final = 300  # characters of a parser's complaint
 _YAML_TYPES: Final = frozenset({YAML, "application/apply-patch+yaml", "text/yaml"})
 _BODIES: Final = frozenset(
     {
@@ -89,9 +91,52 @@ def read_body(raw: bytes, content_type: str) -> Any:
     try:
         if media == protobuf.MEDIA_TYPE:
             return protobuf.read(raw)
-        if media in _YAML_TYPES:
-            return yaml.load(raw, Loader=yaml.CSafeLoader)
-        return orjson.loads(raw)
+        return read_yaml(raw) if media in _YAML_TYPES else orjson.loads(raw)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
         raise bad_request(f"couldn't get object from the body: {reason}") from error
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as the API server reads it: dates stay texts."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_yaml(raw: bytes) -> Any:
+    """One YAML document as JSON data.
+
+    Aliases are refused: a few lines of them stand for gigabytes.
+
+    Raises:
+        ValueError: The document has aliases or holds what JSON has not.
+        yaml.YAMLError: It is no YAML.
+    """
+    for event in yaml.parse(raw, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("yaml: aliases are not accepted; write the value out")  # noqa: TRY004
+    return _as_json(yaml.load(raw, Loader=_Loader))  # noqa: S506 - derived from the safe loader
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if value is None or (isinstance(value, (str, int, float)) and finite):
+        return value
+    raise ValueError(f"yaml: a {type(value).__name__} has no place in JSON")
+
+
+def _key(key: Any) -> str:
+    """Keys become texts, as in the API server's conversion to JSON."""
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, (str, int, float)):
+        return str(key)
+    raise ValueError(f"yaml: a {type(key).__name__} cannot be a key")

@@ -20,6 +20,22 @@ def deep_copy(value: Any) -> Any:
     return value
 
 
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether JSON data is nested beyond a number of levels; never recurses itself."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
 def meta(obj: Json) -> Json:
     """The object's metadata; an empty mapping where there is none."""
     found = obj.get("metadata")

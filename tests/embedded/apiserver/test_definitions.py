@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
-from tests.support.apiserver import APPLY, STRATEGIC, Client
+from tests.support.apiserver import APPLY, JSON_PATCH, STRATEGIC, Client
 from tests.support.apiserver_webhook import Webhook, configuration, patched, rule
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -388,3 +389,24 @@ async def test_an_equivalent_version_matches_a_webhooks_rule(api: Client, hook: 
     assert request["requestKind"]["version"] == request["requestResource"]["version"] == "v1"
     assert request["object"]["apiVersion"] == "test.io/v1beta1"
     assert hook.reviews("/exact") == []
+
+
+@pytest.mark.parametrize("levels", [120, 800])
+async def test_nesting_without_end_is_refused_before_it_is_stored(
+    widgets: Client, levels: int
+) -> None:
+    """What could be stored but not written out again would break every later list."""
+    text = b'{"d":' * levels + b"1" + b"}" * levels
+    body = orjson.dumps(widget()).replace(b'"size":4', b'"size":4,"free":' + text)
+    reply = await widgets.create(WIDGETS, body)
+    assert (reply.code, "nested" in reply.body["message"]) == (400, True)
+    await widgets.made(WIDGETS, widget())
+    await widgets.patch(f"{WIDGETS}/w", {"spec": {"free": {}}})
+    value = orjson.loads(b'{"d":' * 60 + b"1" + b"}" * 60)
+    path = "/spec/free"
+    for step in range(2):
+        patch = [{"op": "add", "path": f"{path}/x", "value": value}]
+        last = await widgets.patch(f"{WIDGETS}/w", patch, JSON_PATCH)
+        path += "/x" + "/d" * 59
+        assert last.code == (200 if step == 0 else 400)
+    assert (await widgets.get(WIDGETS)).code == 200

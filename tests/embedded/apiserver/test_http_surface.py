@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import subprocess
 import sys
@@ -159,6 +160,37 @@ async def test_yaml_goes_in_and_comes_out(api: Client) -> None:
         headers={"Accept": "application/yaml"},
     )
     assert (reply.code, b"name: m" in reply.body) == (201, True)
+
+
+BOMB = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
+    b"%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n" % (n, n, *[n - 1] * 8) for n in range(98, 122)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BOMB, "aliases are not accepted"),
+        (b"metadata: {name: m}\ndata: !!set {a, b}", "has no place in JSON"),
+        (b"metadata: {name: m}\nbinaryData: !!binary aGk=", "has no place in JSON"),
+        (b"metadata: {name: m}\ndata: {a: .nan}", "has no place in JSON"),
+        (b"metadata: {name: m}\n? [a]\n: b", "while constructing a mapping"),
+        (b"metadata: {name: m}\ndata: {? null : b}", "cannot be a key"),
+        (b"metadata: {name: m}\n---\nmetadata: {name: n}", "expected a single document"),
+        (b"a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+    ],
+)
+async def test_yaml_that_is_more_than_json_is_refused(api: Client, text: bytes, told: str) -> None:
+    async with asyncio.timeout(5):
+        reply = await api.call("POST", MAPS, text, media="application/yaml")
+    assert (reply.code, told in reply.body["message"]) == (400, True), reply.body
+
+
+async def test_dates_and_numbers_in_yaml_stay_what_json_makes_of_them(api: Client) -> None:
+    text = b"metadata: {name: m, annotations: {day: 2001-01-01}}\ndata: {2: a, true: b}"
+    reply = await api.call("POST", MAPS, text, media="application/yaml")
+    assert reply.body["metadata"]["annotations"] == {"day": "2001-01-01"}
+    assert reply.body["data"] == {"2": "a", "true": "b"}
 
 
 class TestIdentities:
