@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from tests.cluster import needs
+from tests.cluster.box.box import Box
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.needs import Tier
 
@@ -25,6 +26,7 @@ _TIER_OF: Final = {
     "scale": Tier.SCALE,
     "node_box": Tier.NODE,
 }
+_LOGS: Final = "cluster-logs"
 _TAIL_LINES: Final = 12
 
 
@@ -65,24 +67,24 @@ def pytest_terminal_summary(
 
 
 @pytest.fixture(scope="session")
-def cluster_folder(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Where clusters live; logs are kept in pytest's cache if a test failed."""
-    folder = Path(mkdtemp(prefix="gs-cluster-", dir="/tmp"))
-    yield folder
-    if request.session.testsfailed and request.config.cache is not None:
-        kept = request.config.cache.mkdir("cluster-logs")
-        for logs in folder.glob("*/logs"):
-            shutil.copytree(logs, kept / logs.parent.name, dirs_exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """Tier a: etcd and API server."""
+    folder = Path(mkdtemp(prefix="gs-plane-", dir="/tmp"))
+    try:
+        with ControlPlane(folder) as running:
+            yield running
+    finally:
+        if kept := _kept_logs(request, "control-plane"):
+            shutil.copytree(folder / "logs", kept, dirs_exist_ok=True)
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
-def control_plane(cluster_folder: Path) -> Iterator[ControlPlane]:
-    """Tier a: etcd and API server."""
-    folder = cluster_folder / "control-plane"
-    folder.mkdir()
-    with ControlPlane(folder) as running:
+def node_box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """Tier b: a whole node. Resources of a node are shared by all tests: name yours uniquely."""
+    with Box() as running:
         yield running
+        running.keep_logs = _kept_logs(request, "node-box")
 
 
 @pytest.fixture
@@ -90,6 +92,21 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """A namespace of tier a for one test."""
     with control_plane.access.namespace() as name:
         yield name
+
+
+@pytest.fixture
+def box_namespace(node_box: Box) -> Iterator[str]:
+    """A namespace of tier b for one test, ready for pods."""
+    with node_box.access.namespace(account=True) as name:
+        yield name
+
+
+def _kept_logs(request: pytest.FixtureRequest, tier: str) -> Path | None:
+    """Where logs go when a test failed: pytest's cache, which is told in the summary."""
+    cache = request.config.cache
+    if not request.session.testsfailed or cache is None:
+        return None
+    return cache.mkdir(_LOGS) / tier
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,15 +20,15 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from tests.cluster import daemons, programs
-from tests.cluster.access import ADMIN, ADMIN_GROUPS, Access, write_kubeconfig
+from tests.cluster.access import Access
 from tests.cluster.box import control, keeper
 from tests.cluster.box.configuration import IMAGE, PAUSE
 from tests.cluster.box.control import Op, Request
+from tests.cluster.box.credentials import make_keys
 from tests.cluster.box.forward import Forwarder
 from tests.cluster.box.image import write_image
 from tests.cluster.box.spec import NodeSpec
-from tests.cluster.flags import KUBERNETES_SERVICE
-from tests.cluster.keys import Authority, service_account_keys
+from tests.cluster.keys import Authority
 from tests.cluster.needs import BUSYBOX
 
 FOLDER_PREFIX: Final = "gs-box-"
@@ -55,6 +55,7 @@ class Box:
         spec: What it is, with all folders.
         access: Kubeconfigs, for use outside, for whoever a test wants to be.
         phases: Seconds since the start at which each step of it was done.
+        keep_logs: A folder to be made that takes the logs at the end; None for none.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Box:
         own.mkdir()
         self.access = Access(own, server, authority)
         self.phases: dict[str, float] = {}
+        self.keep_logs: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
         self._forwarders: list[Forwarder] = []
         self._daemons: list[subprocess.Popen[bytes]] = []
@@ -110,7 +112,7 @@ class Box:
         """
         for folder in (self.spec.logs, self.spec.kubelet_dir, self.spec.cdi_dir):
             folder.mkdir()
-        _make_keys(self.spec, self.access.authority)
+        make_keys(self.spec, self.access.authority)
         write_image(self.spec.image, BUSYBOX, (IMAGE, PAUSE), files=self._files)
         self.spec.save()
         ready, done = os.pipe()
@@ -136,11 +138,8 @@ class Box:
                 start_new_session=True,  # Ctrl-C is for the test run, which then ends us
             )
 
-    def stop(self, *, keep_logs: Path | None = None) -> None:
-        """End everything; the folder is removed.
-
-        Args:
-            keep_logs: A folder to be made that takes the logs.
+    def stop(self) -> None:
+        """End everything; the folder is removed, its logs go to ``keep_logs``.
 
         Raises:
             BoxError: Something did not go away.
@@ -156,8 +155,8 @@ class Box:
             self._keeper = None
         self._listener.close()
         said = self.log_tail("keeper")
-        if keep_logs is not None and self.spec.logs.exists():
-            shutil.copytree(self.spec.logs, keep_logs, dirs_exist_ok=True)
+        if self.keep_logs is not None and self.spec.logs.exists():
+            shutil.copytree(self.spec.logs, self.keep_logs, dirs_exist_ok=True)
         shutil.rmtree(self.spec.folder)
         if code:
             raise BoxError(f"the box did not end well\n{said}")
@@ -310,27 +309,6 @@ class Box:
         started = daemons.start_process(arguments, log, environment=environment)
         self._daemons.append(started)
         return started
-
-
-def _make_keys(spec: NodeSpec, authority: Authority) -> None:
-    """All pairs and the kubeconfigs of the programs inside."""
-    names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-    hosts = ["127.0.0.1", "localhost", spec.address, KUBERNETES_SERVICE, *names]
-    authority.server("apiserver", hosts)
-    authority.server("kubelet-server", (spec.address, spec.node))
-    service_account_keys(spec.keys)
-    authority.client("kubelet-client", "kube-apiserver-kubelet-client", ADMIN_GROUPS)
-    users: dict[str, tuple[str, Sequence[str]]] = {
-        ADMIN: (ADMIN, ADMIN_GROUPS),
-        "controller-manager": ("system:kube-controller-manager", ()),
-        "scheduler": ("system:kube-scheduler", ()),
-        "kubelet": (f"system:node:{spec.node}", ("system:nodes",)),
-    }
-    for file, (user, groups) in users.items():
-        pair = authority.client(file, user, groups)
-        write_kubeconfig(
-            spec.keys / f"{file}.kubeconfig", spec.server, authority.pair.certificate, pair
-        )
 
 
 def _phases(pipe: IO[str]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import time
 import urllib.request
@@ -19,6 +20,7 @@ from tests.cluster.waiting import until
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _TIMEOUT_S: Final = 90.0
 _CALL_TIMEOUT_S: Final = 5.0
+_PLUGIN_SOCKET: Final = "/var/lib/kubelet/device-plugins/kubelet.sock"
 _KUBELET_HEALTH: Final = "http://127.0.0.1:10248/healthz"
 
 
@@ -138,7 +140,7 @@ class Node:
         self._until("kube-apiserver", lambda: self._read(f"{self._spec.server}/readyz") == b"ok")
 
     def _wait_for_kubelet(self) -> None:
-        self._until("kubelet", lambda: self._read(_KUBELET_HEALTH) == b"ok")
+        self._until("kubelet", lambda: self._read(_KUBELET_HEALTH) == b"ok" and _takes_plugins())
 
     def _wait_for_node(self) -> None:
         self._wait_for_kubelet()
@@ -180,3 +182,14 @@ class Node:
         ) as answer:
             body: bytes = answer.read()
             return body
+
+
+def _takes_plugins() -> bool:
+    """Whether the device manager listens, a little later than the kubelet is healthy.
+
+    Raises:
+        OSError: Not yet; the socket file of an earlier kubelet refuses.
+    """
+    with socket.socket(socket.AF_UNIX) as plugin:
+        plugin.connect(_PLUGIN_SOCKET)
+        return True
