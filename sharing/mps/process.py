@@ -10,14 +10,24 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from sharing.mps.control import cannot_run
+from sharing.mps.errors import MpsError
 from sharing.mps.limits import MpsLimits
 from sharing.mps.program import DaemonFolders, MpsProgram
 
 _SAID_BYTES = 4096
+
+
+class _Detached(subprocess.Popen[bytes]):
+    """A child that lives on when its handle is gone; asyncio's own handles kill theirs."""
+
+    def __del__(self) -> None:
+        """No warning about a child that still runs: it is meant to."""
 
 
 class DaemonProcess:
@@ -26,21 +36,21 @@ class DaemonProcess:
     Args:
         pid: Its process id, which is its group's too.
         child: Its handle if we started it, so that it is reaped.
+
+    Raises:
+        OSError: The process is gone already.
     """
 
-    def __init__(self, pid: int, child: asyncio.subprocess.Process | None = None) -> None:
+    def __init__(self, pid: int, child: _Detached | None = None) -> None:
         self.pid = pid
         self._child = child
         self._ended = asyncio.Event()
-        self._pidfd = os.pidfd_open(pid) if child is None else -1
-        if child is None:
-            asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
-            self._reaper: asyncio.Task[int] | None = None
-        else:
-            self._reaper = asyncio.create_task(child.wait(), name=f"mps daemon {pid}")
-            self._reaper.add_done_callback(lambda _: self._ended.set())
+        self._pidfd = os.pidfd_open(pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
     def _on_end(self) -> None:
+        if self._child is not None:
+            self._child.poll()  # reaps it
         self._ended.set()
         self.forget()
 
@@ -50,8 +60,6 @@ class DaemonProcess:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
-        if self._reaper is not None:
-            self._reaper.cancel()
 
     @property
     def exit_code(self) -> int | None:
@@ -85,23 +93,35 @@ async def start(
     """Start a daemon for one device.
 
     Raises:
-        MpsError: The program cannot be run.
+        MpsError: The program cannot be run, or its folders cannot be made.
     """
-    make_folders(folders)
-    env = os.environ | program.daemon_env(folders, device_uuid, limits)
-    with folders.output.open("wb") as output:
+    env = program.daemon_env(folders, device_uuid, limits)
+    child = await asyncio.to_thread(_spawn, program, folders, env)
+    return DaemonProcess(child.pid, child)
+
+
+def _spawn(program: MpsProgram, folders: DaemonFolders, env: Mapping[str, str]) -> _Detached:
+    try:
+        make_folders(folders)
+        output = folders.output.open("wb")
+    except OSError as error:
+        raise MpsError(
+            f"folder {folders.pipe.parent}",
+            f"cannot be made: {error.strerror or error}",
+            fix="mount the MPS folder into the agent's container, writable",
+        ) from error
+    with output:
         try:
-            child = await asyncio.create_subprocess_exec(
-                *program.daemon_argv(folders),
-                stdin=asyncio.subprocess.DEVNULL,
+            return _Detached(
+                program.daemon_argv(folders),
+                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=env,
+                env=os.environ | env,
                 start_new_session=True,
             )
         except OSError as error:
             raise cannot_run(program, error) from error
-    return DaemonProcess(child.pid, child)
 
 
 def find(program: MpsProgram, folders: DaemonFolders) -> DaemonProcess | None:

@@ -94,6 +94,7 @@ class ClassSession:
         return server.servicer.has_sent(version)
 
     async def _run(self) -> None:
+        said = ""
         while True:
             self._say(ClassState.WAITING, f"no kubelet at {self._watch.socket}")
             await self._watch.until(lambda: self._watch.identity is not None)
@@ -101,17 +102,14 @@ class ClassSession:
             began = monotonic()
             try:
                 why = await self._serve_once(kubelet)
-            except PluginError as error:
+            except (PluginError, OSError) as error:
                 why = str(error)
             if monotonic() - began > _SETTLED_S:
                 self._pause.reset()
             pause_s = self._pause.next_s()
-            _log.warning(
-                "kubelet does not listen",
-                resource=self.offer.resource,
-                reason=why,
-                retry_s=round(pause_s, 2),
-            )
+            if why != said:  # once for each trouble, however long it lasts
+                _log.warning("kubelet does not listen", resource=self.offer.resource, reason=why)
+                said = why
             self._say(ClassState.WAITING, why)
             # A kubelet that came back is worth an early try.
             await _within(pause_s, self._another_kubelet(kubelet))

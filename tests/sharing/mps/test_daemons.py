@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,12 +32,12 @@ def now(daemons: MpsDaemons, device: str = GPU) -> DaemonState:
 
 
 def alive(pid: int | None) -> bool:
+    """A process that only waits for its parent's notice lives no more."""
     assert pid
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
         return False
-    return True
 
 
 async def test_a_daemon_is_ready_once_its_limits_were_read_back(make: Make) -> None:
@@ -255,6 +257,50 @@ async def test_the_compute_mode_is_exclusive_while_mps_shares_the_gpu(make: Make
     assert modes.modes == {GPU: 3, "GPU-b": 2}
     await daemons.apply([])
     assert modes.modes == {GPU: 0, "GPU-b": 2}
+
+
+async def test_a_daemons_restart_does_not_forget_the_mode_that_was_found(make: Make) -> None:
+    modes = Modes({GPU: 0})
+    daemons = make(compute_modes=modes)
+    await daemons.apply([wanted()])
+    assert await daemons.wait_ready(GPU, 20)
+    first = now(daemons).pid
+    assert first
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: now(daemons).ready and now(daemons).pid != first)
+    await daemons.apply([])
+    assert modes.modes == {GPU: 0}
+
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from sharing.mps.daemons import MpsDaemons
+from sharing.mps.program import stand_in
+from tests.support.plugin_mps import wanted
+
+async def live():
+    daemons = MpsDaemons(Path(sys.argv[1]), program=stand_in())
+    await daemons.apply([wanted()])
+    assert await daemons.wait_ready("GPU-a", 20)
+    if sys.argv[2] == "stops":
+        await daemons.stop()
+
+asyncio.run(live())
+"""
+
+
+@pytest.mark.parametrize("how", ["stops", "just ends"])
+async def test_a_daemon_outlives_its_agents_process(make: Make, folder: Path, how: str) -> None:
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AGENT, str(folder / "mps"), how
+    )
+    assert await agent.wait() == 0
+    daemons = make()
+    assert tell(daemons.folders(GPU), "get_default_active_thread_percentage") == "25.0"
+    await daemons.apply([wanted()])
+    assert await daemons.wait_ready(GPU, 20)
+    assert now(daemons).starts == 1
 
 
 async def test_a_mode_that_a_crash_left_behind_is_restored_at_the_next_start(
