@@ -9,12 +9,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Final
 
 import pytest
 
-from tests.cluster import needs
+from tests.cluster import leftovers, needs
 from tests.cluster.box.box import Box
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.needs import Tier
@@ -69,7 +68,8 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Tier a: etcd and API server."""
-    folder = Path(mkdtemp(prefix="gs-plane-", dir="/tmp"))
+    leftovers.sweep()
+    folder = leftovers.make_folder()
     try:
         with ControlPlane(folder) as running:
             yield running

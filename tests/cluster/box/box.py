@@ -15,11 +15,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import mkdtemp
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from tests.cluster import daemons, programs
+from tests.cluster import daemons, leftovers, programs
 from tests.cluster.access import Access
 from tests.cluster.box import control, keeper
 from tests.cluster.box.configuration import IMAGE, PAUSE
@@ -31,7 +30,6 @@ from tests.cluster.box.spec import NodeSpec
 from tests.cluster.keys import Authority
 from tests.cluster.needs import BUSYBOX
 
-FOLDER_PREFIX: Final = "gs-box-"
 _REPOSITORY: Final = Path(__file__).parents[3]
 _END_TIMEOUT_S: Final = 40.0
 _CONTROL_TIMEOUT_S: Final = 120.0
@@ -67,7 +65,7 @@ class Box:
         files: Mapping[str, bytes] | None = None,
     ) -> None:
         self.spec = NodeSpec(
-            folder=Path(mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp")),
+            folder=leftovers.make_folder(),
             programs={name: programs.find(name) for name in programs.NODE},
             labels=dict(labels or {}),
             api_flags=tuple(api_flags),
@@ -197,6 +195,12 @@ class Box:
     def pid(self) -> int:
         """The first process, as seen from outside."""
         return control.server_pid(self.spec.control_socket)
+
+    @property
+    def keeper_pid(self) -> int:
+        """The process between us and the box."""
+        assert self._keeper is not None, "the box does not run"
+        return self._keeper.pid
 
     def log_tail(self, name: str = "*", lines: int = 20) -> str:
         """The last lines of a program's log, or of all."""

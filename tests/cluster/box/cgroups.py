@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.cluster.identity import identity_of, is_alive
+
 PREFIX: Final = "gs-box-"
 _CPUSET: Final = ("cpuset.cpus", "cpuset.mems")
-_PARTS: Final = 2
 
 
 def parents(cgroup: str, mountinfo: str) -> dict[str, Path]:
@@ -51,7 +52,7 @@ class Group:
     @classmethod
     def create(cls) -> Group:
         """Make the folders of this process's box."""
-        made = cls(f"{PREFIX}{identity(os.getpid())}", here())
+        made = cls(f"{PREFIX}{identity_of(os.getpid())}", here())
         for controllers, parent in made._above.items():
             folder = parent / made.name
             folder.mkdir()
@@ -103,27 +104,3 @@ def sweep() -> list[str]:
     for name in dead:
         Group(name, here()).remove()
     return dead
-
-
-def identity(pid: int) -> str:
-    """A process as ``PID-STARTTIME``: no other process ever has the same while we run."""
-    return f"{pid}-{_start_time(pid)}"
-
-
-def is_alive(process: str) -> bool:
-    """Whether the process of an identity still runs."""
-    parts = process.split("-")
-    if len(parts) != _PARTS or not all(part.isdigit() for part in parts):
-        return True  # not one of ours: hands off
-    try:
-        return _start_time(int(parts[0])) == parts[1]
-    except FileNotFoundError:
-        return False
-
-
-def _start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat, clock ticks since boot."""
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    if after_name[0] == "Z":
-        raise FileNotFoundError(f"process {pid} is a zombie")
-    return after_name[19]

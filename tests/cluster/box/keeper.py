@@ -18,7 +18,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.box.cgroups import Group, sweep
+from tests.cluster import leftovers
+from tests.cluster.box import cgroups
 from tests.cluster.daemons import dying_with_parent
 from tests.cluster.waiting import until
 
@@ -33,8 +34,10 @@ _UNSHARE: Final = (
 def main() -> None:
     """Run one box until it or the test run ends."""
     folder, *descriptors = sys.argv[1:]
-    sweep()
-    group = Group.create()
+    cgroups.sweep()
+    leftovers.sweep()
+    leftovers.own(Path(folder))
+    group = cgroups.Group.create()
     try:
         group.enter()  # what is started from here begins inside
         child = _start(folder, descriptors)

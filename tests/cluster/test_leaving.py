@@ -1,0 +1,161 @@
+"""Nothing of a cluster outlives the tests, however they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cluster import leftovers
+from tests.cluster.box import cgroups
+from tests.cluster.box.box import Box
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.identity import identity_of, is_alive
+from tests.cluster.needs import Tier
+from tests.cluster.waiting import until
+
+ROOT: Final = Path(__file__).parents[2]
+GONE_S: Final = 20.0
+
+A_RUN: Final[dict[Tier, str]] = {
+    Tier.CONTROL_PLANE: """
+import json, pathlib, sys
+from tests.cluster import leftovers
+from tests.cluster.controlplane import ControlPlane
+with ControlPlane(pathlib.Path(sys.argv[1])) as running:
+    pids = list(running.pids().values())
+    print(json.dumps({"pids": pids, "folder": sys.argv[1]}), flush=True)
+    sys.stdin.read()
+""",
+    Tier.NODE: """
+import json, sys
+from tests.cluster.box.box import Box
+with Box() as running:
+    pids = [running.pid, running.keeper_pid]
+    print(json.dumps({"pids": pids, "folder": str(running.spec.folder)}), flush=True)
+    sys.stdin.read()
+""",
+}
+"""What a test run does, for one that is to be killed."""
+
+
+def _mount_namespace(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+
+
+def _processes_in(namespace: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if _mount_namespace(int(entry.name)) == namespace:
+                    found.append(int(entry.name))
+    return found
+
+
+def _cgroups_of(keeper: str) -> list[Path]:
+    name = f"{cgroups.PREFIX}{keeper}"
+    return [parent / name for parent in cgroups.here().values() if (parent / name).exists()]
+
+
+@contextlib.contextmanager
+def _run(tier: Tier, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A test run of its own, with what it said about its cluster."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", A_RUN[tier], *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        try:
+            assert child.stdout is not None
+            yield child, json.loads(child.stdout.readline())
+        finally:
+            child.kill()
+
+
+@pytest.mark.cluster(Tier.NODE)
+def test_a_box_that_is_stopped_leaves_nothing() -> None:
+    mounts = Path("/proc/self/mountinfo").read_text()
+    with Box() as box:
+        box.exec("true")
+        namespace = _mount_namespace(box.pid)
+        keeper = identity_of(box.keeper_pid)
+        assert _processes_in(namespace)
+        assert _cgroups_of(keeper)
+
+    assert _processes_in(namespace) == []
+    assert _cgroups_of(keeper) == []
+    assert not box.spec.folder.exists()
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+
+
+@pytest.mark.cluster(Tier.NODE)
+def test_a_box_goes_with_a_test_run_that_is_killed() -> None:
+    with _run(Tier.NODE) as (child, said):
+        first, keeper = said["pids"]
+        namespace, identity = _mount_namespace(first), identity_of(keeper)
+
+        os.kill(child.pid, signal.SIGKILL)
+
+        until("all processes are gone", lambda: not _processes_in(namespace), timeout_s=GONE_S)
+        until("its keeper is gone", lambda: not is_alive(identity), timeout_s=GONE_S)
+    assert _cgroups_of(identity) == []
+    assert not Path(said["folder"]).exists()
+
+
+@pytest.mark.cluster(Tier.NODE)
+def test_a_box_goes_with_its_keeper_and_the_next_one_sweeps_up() -> None:
+    with _run(Tier.NODE) as (_, said):
+        first, keeper = said["pids"]
+        namespace, identity = _mount_namespace(first), identity_of(keeper)
+
+        os.kill(keeper, signal.SIGKILL)
+
+        until("all processes are gone", lambda: not _processes_in(namespace), timeout_s=GONE_S)
+    assert _cgroups_of(identity)
+    until("its cgroups are swept", lambda: _swept(identity), timeout_s=GONE_S)
+    leftovers.sweep()
+    assert not Path(said["folder"]).exists()
+
+
+def _swept(identity: str) -> bool:
+    cgroups.sweep()
+    return not _cgroups_of(identity)
+
+
+@pytest.mark.cluster(Tier.CONTROL_PLANE)
+def test_a_control_plane_goes_with_a_test_run_that_is_killed() -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="gs-plane-") as folder,
+        _run(Tier.CONTROL_PLANE, folder) as (child, said),
+    ):
+        alive = [identity_of(pid) for pid in said["pids"]]
+        assert len(alive) == 2
+
+        os.kill(child.pid, signal.SIGKILL)
+
+        until(
+            "both programs are gone",
+            lambda: not any(is_alive(each) for each in alive),
+            timeout_s=GONE_S,
+        )
+
+
+@pytest.mark.cluster(Tier.CONTROL_PLANE)
+def test_a_control_plane_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    with ControlPlane(tmp_path) as plane:
+        alive = [identity_of(pid) for pid in plane.pids().values()]
+
+    assert [each for each in alive if is_alive(each)] == []
