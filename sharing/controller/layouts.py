@@ -180,9 +180,9 @@ def _outcome(layout: LayoutSeen, placed: Sequence[_Placed]) -> LayoutOutcome:
         for one in followers
         if one.by_hand
     ]
-    waiting = [one.node.name for one in served if not one.node.gpus]
-    said += [f"{name} waits for its agent" for name in waiting]
-    troubled = [one for one in served if one.node.trouble]
+    waiting = [one for one in served if not one.node.gpus or one.write() is not None]
+    said += [f"{one.node.name} waits for its agent" for one in waiting]
+    troubled = [one for one in served if one.node.trouble and one not in waiting]
     said += [f"{one.node.name}: {one.node.trouble}" for one in troubled]
     reason = _reason(layout, followers, overruled, troubled=bool(troubled or waiting))
     return LayoutOutcome(

@@ -30,10 +30,13 @@ class GpuNodeSeen:
     spec: GpuNodeSpec | None
     """None where it cannot be understood; its agent says what is wrong."""
     status: GpuNodeStatus
+    generation: int | None = None
 
     @property
     def trouble(self) -> str:
-        """Why its agent says that it is not ready."""
+        """Why its agent says that it is not ready, or that it has yet to see the newest spec."""
+        if self.generation is not None and self.status.observed_generation != self.generation:
+            return "its agent has not taken in the newest spec yet"
         for one in self.status.conditions:
             if one.type == "Ready" and one.status != "True":
                 return one.message or one.reason
@@ -54,6 +57,7 @@ def seen_gpu_node(item: Mapping[str, Any]) -> GpuNodeSeen:
         mark=str((metadata.get("annotations") or {}).get(MARK) or ""),
         spec=spec,
         status=status,
+        generation=metadata.get("generation"),
     )
 
 

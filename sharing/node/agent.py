@@ -80,7 +80,7 @@ class Agent:
         self._api = None if client is None else NodeApi(client, settings.node, self._wake.set)
         self._notice = Notice(self._api)
         self._wishes = Wishes(settings.layout_file, self._api, self._memory.wanted)
-        self._gpus = Gpus(settings.simulate, self._on_event)
+        self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
         self._kubelet = PodResources(settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir)
         self._daemons = MpsDaemons(
             settings.mps_dir,

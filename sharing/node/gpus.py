@@ -27,8 +27,6 @@ from sharing.nvml.observed import (
 )
 
 T = TypeVar("T")
-_WAIT_S: Final = 1.0
-"""How long closing may take; a wait in the library cannot be interrupted."""
 _REOPEN_S: Final = 2.0
 _log: Final = structlog.get_logger()
 
@@ -51,9 +49,17 @@ class Gpus:
     Args:
         simulate: State file of simulated GPUs; the real driver if None.
         on_event: Called in the event loop for each event.
+        wait_s: For one wait for events; closing takes as long.
     """
 
-    def __init__(self, simulate: Path | None, on_event: Callable[[DriverEvent], None]) -> None:
+    def __init__(
+        self,
+        simulate: Path | None,
+        on_event: Callable[[DriverEvent], None],
+        *,
+        wait_s: float = 1.0,
+    ) -> None:
+        self._wait_s = wait_s
         self._driver = Driver(simulate)
         self._on_event = on_event
         self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
@@ -164,7 +170,7 @@ class Gpus:
             try:
                 with self._driver.watch() as watch:
                     while not self._closing.is_set():
-                        event = watch.wait(_WAIT_S)
+                        event = watch.wait(self._wait_s)
                         if event is not None:
                             loop.call_soon_threadsafe(self._on_event, event)
             except (DriverError, RuntimeError) as error:

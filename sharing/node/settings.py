@@ -36,6 +36,8 @@ class Tempo:
     first_retry_s: float = 0.5
     longest_retry_s: float = 60.0
     """Between two tries of a step that the driver refuses."""
+    event_wait_s: float = 1.0
+    """For one wait for the driver's events, which cannot be interrupted: how long closing takes."""
     file_s: float = 2.0
     """Between two looks at a layout file."""
     api_wait_s: float = 2.0

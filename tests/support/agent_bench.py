@@ -37,6 +37,8 @@ QUICK = Tempo(
     admission_s=0.02,
     first_retry_s=0.05,
     longest_retry_s=0.5,
+    event_wait_s=0.1,
+    api_wait_s=0.5,
 )
 QUICK_HEALTH = HealthPolicy(quiet_s=0.3, probes=2)
 DEADLINE_S = 20.0

@@ -74,8 +74,20 @@ def test_the_highest_priority_wins_and_the_other_is_told() -> None:
 
     (write,) = result.writes
     assert write.mark.startswith("b/")
-    assert reasons(result) == {"a": "Overruled", "b": "Applied"}
+    assert reasons(result) == {"a": "Overruled", "b": "Pending"}
     assert "n1 follows b instead" in result.outcomes[1].message
+
+
+def test_a_layout_is_applied_only_when_the_agent_has_taken_in_what_was_written() -> None:
+    first = node("n1")
+    result = assign_layouts([layout("a")], [first])
+    written = replace(applied(first, result), trouble="its agent has not seen it")
+
+    assert reasons(result) == {"a": "Pending"}
+    assert reasons(assign_layouts([layout("a")], [written])) == {"a": "Pending"}
+    assert reasons(assign_layouts([layout("a")], [replace(written, trouble="")])) == {
+        "a": "Applied"
+    }
 
 
 def test_a_tie_goes_to_the_first_name_and_is_reported_as_a_conflict() -> None:

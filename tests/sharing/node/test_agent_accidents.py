@@ -51,10 +51,7 @@ class DeadlyJournal(Journal):
             raise Killed
 
 
-@pytest.mark.parametrize("noted", [False, True])
-async def test_an_agent_that_dies_at_any_step_is_followed_by_one_that_finishes(
-    noted: bool,
-) -> None:
+async def test_an_agent_that_dies_at_any_step_is_followed_by_one_that_finishes() -> None:
     async with node_bench("2xH100-80GB") as node:
         await node.start_controller()
         await node.layout(*MIXED)
@@ -64,7 +61,7 @@ async def test_an_agent_that_dies_at_any_step_is_followed_by_one_that_finishes(
         await node.layout(*OTHER)
 
         deaths = 0
-        while await _dies(node, at=deaths % 4, noted=noted):
+        while await _dies(node, at=deaths % 4, noted=deaths % 3 == 0):
             deaths += 1
             assert deaths < 30
 
