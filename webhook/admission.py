@@ -145,12 +145,12 @@ def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
 
 def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory | None) -> Verdict:
     request = read_request(pod)
-    counting = [c for c in request.containers if rewrite.counts_itself(c)]
-    if not request.asks and not request.keys.found and not counting and not profile.spec.hide_gpus:
+    idle = not (request.asks or request.keys.found or request.counting)
+    if idle and not profile.spec.hide_gpus:
         return ALLOWED
     check_shape(pod, request.containers)
     if not request.asks:
-        return _without_share(pod, request, counting, profile)
+        return _without_share(pod, request, profile)
     check_pod(pod, request.containers, profile)
     decision = decide(request, profile, inventory)
     operations: list[PatchOperation] = []
@@ -160,11 +160,12 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     given = {one.ask.container.path for one in decision.decided}
     for container in request.containers:
         if container.path not in given:
-            warnings += _withhold(container, profile, operations, has_share=True)
+            warnings += _withhold(container, profile, request, operations)
     spec = mapping(pod, "spec")
-    operations += placement.place(spec, profile)
+    if profile.places:
+        operations += placement.place(spec, profile)
+        warnings += map(explain.clipped, placement.overridden(spec, profile))
     operations += placement.require(spec, placement.memory_requirements(decision.decided))
-    warnings += map(explain.clipped, placement.overridden(spec, profile))
     grants = tuple(one.grant for one in decision.decided)
     forged = [key for key in request.keys.status if key != GRANTS_ANNOTATION]
     operations += rewrite.annotate(pod, {GRANTS_ANNOTATION: render_grants(grants)}, forged)
@@ -186,7 +187,7 @@ def _give(one: Decided, profile: SharingProfile, operations: list[PatchOperation
     members = {one.grant.resource: str(one.grant.count)}
     if profile.spec.accounting:
         members[MILLI_GPU] = str(one.solved.milli)
-    resources = list(rewrite.give_share(one.ask.container, members))
+    resources = rewrite.give_share(one.ask.container, members)
     cleared, names = rewrite.clear_environment(one.ask.container)
     operations += resources
     operations += cleared
@@ -199,34 +200,28 @@ def _give(one: Decided, profile: SharingProfile, operations: list[PatchOperation
 def _withhold(
     container: Container,
     profile: SharingProfile,
+    request: PodRequest,
     operations: list[PatchOperation],
-    *,
-    has_share: bool,
 ) -> Iterator[str]:
     """Write a container that has no share; the warnings that this is worth."""
-    if profile.spec.hide_gpus or has_share:
+    if profile.spec.hide_gpus or request.asks:
         hidden = rewrite.hide_gpus(container, always=profile.spec.hide_gpus)
         operations += hidden
         if hidden and not profile.spec.hide_gpus:
             yield explain.hidden(container.name)
-    if rewrite.counts_itself(container):
+    if container in request.counting:
         operations += rewrite.drop_accounting(container)
         yield explain.removed(MILLI_GPU)
 
 
-def _without_share(
-    pod: dict[str, Any],
-    request: PodRequest,
-    counting: list[Container],
-    profile: SharingProfile,
-) -> Verdict:
+def _without_share(pod: dict[str, Any], request: PodRequest, profile: SharingProfile) -> Verdict:
     """A pod that asks for no GPU: hidden GPUs where the profile says so, and no keys of ours."""
     operations: list[PatchOperation] = []
     warnings: list[str] = []
     if profile.spec.hide_gpus:
         check_openings(pod, request.containers)
-    for container in request.containers if profile.spec.hide_gpus else counting:
-        warnings += _withhold(container, profile, operations, has_share=False)
+    for container in request.containers:
+        warnings += _withhold(container, profile, request, operations)
     operations += rewrite.annotate(pod, {}, request.keys.status)
     warnings += map(explain.removed, request.keys.status)
     warnings += map(explain.unused, request.unused)

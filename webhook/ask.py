@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
@@ -44,22 +43,26 @@ class Want(NamedTuple):
     named: ShareClass | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """What one container asks for."""
+class Ask(NamedTuple):
+    """What one container asks for. A tuple, as all values that each review makes."""
 
     container: Container
     want: Want
     text: str
     """As its author wrote it."""
-    where: str
-    """Path of the field that asks."""
+    source: NamedResource | Written
+    """The field that asks."""
+    resources: Mapping[str, str]
+    """The GPU resources as the author wrote them, for the record."""
     mode_key: Written | None = None
     """The key that asks for the mode."""
     beside: ShareClass | None = None
     """A share resource that stands beside the ask and must turn out to be the same."""
-    resources: Mapping[str, str]
-    """The GPU resources as the author wrote them, for the record."""
+
+    @property
+    def where(self) -> str:
+        """Path of the field that asks; only errors need it."""
+        return self.source.where
 
 
 class Wording(NamedTuple):
@@ -124,7 +127,7 @@ def _sized(wording: Wording, size: Written) -> Ask:
         container=container,
         want=want,
         text=f"{size}" if count == 1 else f"{plain} with {size}",
-        where=size.where,
+        source=size,
         mode_key=None if short == MIG_PROFILE else mode,
         beside=_beside(wording.resources),
         resources=_texts(wording.resources),
@@ -144,7 +147,7 @@ def _plain(wording: Wording, plain: NamedResource) -> Ask:
         container=wording.container,
         want=want,
         text=str(plain),
-        where=plain.where,
+        source=plain,
         mode_key=mode,
         beside=_beside(wording.resources),
         resources=_texts(wording.resources),
@@ -165,7 +168,7 @@ def _named(wording: Wording, share: NamedResource) -> Ask:
         container=wording.container,
         want=want,
         text=str(share),
-        where=share.where,
+        source=share,
         resources=_texts(wording.resources),
     )
 

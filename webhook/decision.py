@@ -7,7 +7,7 @@ down.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharing.api.profile import MultiGpu, SharingProfile
 from sharing.inventory import Inventory
@@ -22,8 +22,7 @@ from webhook.permission import permitted_modes
 from webhook.request import PodRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(NamedTuple):
     """One container's share, with what the patch needs to know."""
 
     ask: Ask
@@ -31,8 +30,7 @@ class Decided:
     solved: Solved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """All containers' shares."""
 
     decided: tuple[Decided, ...] = ()

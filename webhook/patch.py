@@ -8,9 +8,8 @@ one, so that nothing of the pod's author is replaced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Verb(StrEnum):
@@ -21,8 +20,7 @@ class Verb(StrEnum):
     REMOVE = "remove"
 
 
-@dataclass(frozen=True, slots=True)
-class PatchOperation:
+class PatchOperation(NamedTuple):
     """One operation on a JSON document."""
 
     op: Verb

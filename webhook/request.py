@@ -7,8 +7,7 @@ asks, it goes to the only app container; with several there is no telling which 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharing.errors import shown
 from sharing.names import GRANTS_ANNOTATION, MODE
@@ -20,15 +19,13 @@ from webhook.keys import NO_KEYS, SIZE_KEYS, PodKeys, Written, read_keys
 from webhook.resources import (
     NO_RESOURCES,
     GpuResources,
-    gpu_keys,
     is_gpu_key,
     read_resource,
     read_resources,
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRequest:
+class PodRequest(NamedTuple):
     """What a pod asks for."""
 
     containers: tuple[Container, ...]
@@ -36,6 +33,8 @@ class PodRequest:
     keys: PodKeys = NO_KEYS
     unused: tuple[Written, ...] = ()
     """Keys that change nothing, since nobody asks for a GPU or everybody says it themselves."""
+    counting: tuple[Container, ...] = ()
+    """Containers that name the accounting resource, which only we write."""
 
 
 def read_request(pod: dict[str, Any]) -> PodRequest:
@@ -48,8 +47,12 @@ def read_request(pod: dict[str, Any]) -> PodRequest:
     annotations = mapping(mapping(pod, "metadata"), "annotations")
     keys = read_keys(annotations, {c.name for c in containers}) if annotations else NO_KEYS
     found = [(container, _resources(container)) for container in containers]
-    if keys is NO_KEYS and not any(resources.named for _, resources in found):
-        return PodRequest(containers=tuple(containers))
+    counting = tuple(container for container, resources in found if resources.counts)
+    if keys is NO_KEYS:
+        plain = [Wording(c, resources, {}, None, None) for c, resources in found if resources.named]
+        asks = [ask for ask in map(ask_of, plain) if ask is not None]
+        _check_names(asks, containers)
+        return PodRequest(tuple(containers), tuple(asks), counting=counting)
     record = read_record(annotations.get(GRANTS_ANNOTATION)) if keys.status else {}
     wanted = [
         (container, *_original(resources, record.get(container.name)))
@@ -73,13 +76,17 @@ def read_request(pod: dict[str, Any]) -> PodRequest:
             asks.append(ask)
     _check_names(asks, containers)
     return PodRequest(
-        containers=tuple(containers), asks=tuple(asks), keys=keys, unused=_unused(keys, asks)
+        containers=tuple(containers),
+        asks=tuple(asks),
+        keys=keys,
+        unused=_unused(keys, asks) if keys.found else (),
+        counting=counting,
     )
 
 
 def _resources(container: Container) -> GpuResources:
     # Most containers name no GPU; they must cost next to nothing.
-    if "resources" not in container.raw or not gpu_keys(container.raw):
+    if "resources" not in container.raw:
         return NO_RESOURCES
     try:
         return read_resources(container)
@@ -108,7 +115,7 @@ def _original(resources: GpuResources, claim: Recorded | None) -> tuple[GpuResou
     named = {}
     for name, text in claim.resources.items():
         try:
-            found = read_resource(name, text, name) if is_gpu_key(name) else None
+            found = read_resource(name, text, "", "") if is_gpu_key(name) else None
         except RequestError:
             return resources, False
         if found is None:

@@ -8,10 +8,9 @@ nothing (HAMi#2739).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sharing.errors import InputError, ResourceNameError, shown
 from sharing.names import GPU, MILLI_GPU
@@ -23,8 +22,7 @@ from webhook.errors import RequestError
 _ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedResource:
+class NamedResource(NamedTuple):
     """One GPU resource and how much of it."""
 
     name: str
@@ -33,19 +31,27 @@ class NamedResource:
     amount: Fraction
     """Above 0; whole but for a plain ``nvidia.com/gpu``."""
     share_class: ShareClass
-    where: str
-    """The field's path."""
+    field: str
+    """Path of the container, or of what else names it."""
+    place: str
+    """``limits`` or ``requests``."""
+
+    @property
+    def where(self) -> str:
+        """The field's path; only errors need it."""
+        return _path(self.field, self.place, self.name)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuResources:
+class GpuResources(NamedTuple):
     """All GPU resources of one container."""
 
-    named: Mapping[str, NamedResource] = field(default_factory=dict)
+    named: Mapping[str, NamedResource] = {}
     """By name; amounts of zero left out."""
+    counts: bool = False
+    """Whether it names the accounting resource, which only we write."""
 
     @property
     def plain(self) -> NamedResource | None:
@@ -96,46 +102,71 @@ def read_resources(container: Container) -> GpuResources:
     named = {}
     for key in keys:
         if key != MILLI_GPU:
-            place = "limits" if key in limits else "requests"
-            where = f"{container.field}.resources.{place}[{key}]"
-            found = read_resource(key, (limits if key in limits else requests)[key], where)
-            if key in limits and key in requests:
+            place, holder = ("limits", limits) if key in limits else ("requests", requests)
+            if holder is limits and key in requests and limits[key] != requests[key]:
                 _check_same(key, limits[key], requests[key], container)
+            found = read_resource(key, holder[key], container.field, place)
             if found is not None:
                 named[key] = found
-    return GpuResources(named=named)
+    return GpuResources(named=named, counts=MILLI_GPU in keys)
 
 
-def read_resource(name: str, value: object, where: str) -> NamedResource | None:
+def read_resource(name: str, value: object, field: str, place: str) -> NamedResource | None:
     """One GPU resource; None for an amount of zero.
+
+    Args:
+        name: The resource name.
+        value: The amount as it stands in the pod.
+        field: Path of the container, for errors.
+        place: ``limits`` or ``requests``.
 
     Raises:
         RequestError: The name or the amount is malformed.
     """
-    amount = _amount(name, value, where)
     try:
         share_class = class_named(name)
-    except ResourceNameError as error:
-        raise RequestError(
-            where,
-            error.wrong,
-            expected=error.expected,
-            fix="correct the name",
-            example=error.example + ": 1",
-        ) from error
+        amount = amount_of(value)
+    except InputError as error:
+        raise _malformed(name, _path(field, place, name), error) from error
     if amount == 0 or share_class is None:
         return None
-    if amount.denominator != 1 and (name != GPU or amount > 1):
-        whole = "a whole number" if name != GPU else "a whole number, or a fraction below 1"
-        raise RequestError(
-            where,
-            f"{shown(value)} is not whole",
-            expected=whole,
-            fix="ask for a part of one GPU by nvidia.com/gpu",
-            example="nvidia.com/gpu: 250m",
-        )
+    if amount < 0 or (amount.denominator != 1 and (name != GPU or amount > 1)):
+        raise _uncountable(name, value, _path(field, place, name))
     text = value if isinstance(value, str) else str(value)
-    return NamedResource(name=name, text=text, amount=amount, share_class=share_class, where=where)
+    return NamedResource(
+        name=name, text=text, amount=amount, share_class=share_class, field=field, place=place
+    )
+
+
+def _path(field: str, place: str, name: str) -> str:
+    return f"{field}.resources.{place}[{name}]"
+
+
+def _malformed(name: str, where: str, error: InputError) -> RequestError:
+    is_name = isinstance(error, ResourceNameError)
+    return RequestError(
+        where,
+        error.wrong,
+        expected=error.expected,
+        fix="correct the name" if is_name else "correct it",
+        example=f"{error.example}: 1" if is_name else _example(name),
+    )
+
+
+def _uncountable(name: str, value: object, where: str) -> RequestError:
+    whole = "a whole number, or a fraction below 1" if name == GPU else "a whole number"
+    negative = amount_of(value) < 0
+    return RequestError(
+        where,
+        f"{shown(value)} is {'negative' if negative else 'not whole'}",
+        expected="0 or more" if negative else whole,
+        fix="" if negative else "ask for a part of one GPU by nvidia.com/gpu",
+        example=_example(name),
+    )
+
+
+def _example(name: str) -> str:
+    return "nvidia.com/gpu: 1, or nvidia.com/gpu: 250m" if name == GPU else f"{name}: 1"
 
 
 @lru_cache(maxsize=1024)
@@ -160,30 +191,17 @@ def _parsed(value: str | float) -> Fraction:
     return parse_quantity(repr(value) if isinstance(value, float) else value)
 
 
-def _amount(name: str, value: object, where: str) -> Fraction:
-    example = "nvidia.com/gpu: 1, or nvidia.com/gpu: 250m" if name == GPU else f"{name}: 1"
-    try:
-        amount = amount_of(value)
-    except InputError as error:
-        raise RequestError(
-            where, error.wrong, expected=error.expected, fix="correct it", example=example
-        ) from error
-    if amount < 0:
-        raise RequestError(
-            where, f"{shown(value)} is negative", expected="0 or more", example=example
-        )
-    return amount
-
-
 def _check_same(key: str, limit: object, request: object, container: Container) -> None:
-    if limit == request or _amount(key, limit, container.field) == _amount(
-        key, request, f"{container.field}.resources.requests[{key}]"
-    ):
-        return
-    raise RequestError(
-        f"{container.field}.resources.requests[{key}]",
-        f"{shown(request)} differs from limits, where it is {shown(limit)}",
-        expected="the same amount in both, as for every extended resource",
-        fix="leave it out of requests",
-        example=f"limits: {{{key}: 1}}",
-    )
+    where = _path(container.field, "requests", key)
+    try:
+        same = amount_of(limit) == amount_of(request)
+    except InputError as error:
+        raise _malformed(key, where, error) from error
+    if not same:
+        raise RequestError(
+            where,
+            f"{shown(request)} differs from limits, where it is {shown(limit)}",
+            expected="the same amount in both, as for every extended resource",
+            fix="leave it out of requests",
+            example=f"limits: {{{key}: 1}}",
+        )

@@ -11,8 +11,8 @@ from typing import Any, Final
 from sharing.errors import InputError
 from sharing.names import MILLI_GPU
 from webhook.container import Container, mapping
-from webhook.patch import PatchOperation, add, remove, remove_members, replace, set_members
-from webhook.resources import amount_of, gpu_keys, is_gpu_key
+from webhook.patch import PatchOperation, add, escape, remove, remove_members, replace, set_members
+from webhook.resources import amount_of, is_gpu_key
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 _VOID: Final = {"name": VISIBLE_DEVICES, "value": "void"}
@@ -33,7 +33,7 @@ DECIDED_BY_SHARE: Final = frozenset(
 a device plugin's. Source: kubelet, container environment after device plugin environment."""
 
 
-def give_share(container: Container, members: Mapping[str, str]) -> Iterable[PatchOperation]:
+def give_share(container: Container, members: Mapping[str, str]) -> list[PatchOperation]:
     """Make a container's GPU resources exactly these.
 
     Args:
@@ -43,27 +43,34 @@ def give_share(container: Container, members: Mapping[str, str]) -> Iterable[Pat
     resources = container.raw.get("resources")
     path = f"{container.path}/resources"
     if not isinstance(resources, dict):
-        yield add(path, {"limits": dict(members)})
-        return
-    yield from _amend(f"{path}/limits", resources.get("limits"), members)
-    requests = resources.get("requests")
+        return [add(path, {"limits": dict(members)})]
+    limits, requests = resources.get("limits"), resources.get("requests")
+    if not isinstance(limits, dict):
+        operations = [add(f"{path}/limits", dict(members))]
+    else:
+        operations = _amend(f"{path}/limits", limits, members)
     if isinstance(requests, dict) and any(map(is_gpu_key, requests)):
         # The API server defaults missing requests from limits, but keeps the ones that are there.
-        yield from _amend(f"{path}/requests", requests, members)
+        operations += _amend(f"{path}/requests", requests, members)
+    return operations
 
 
-def _amend(path: str, current: object, members: Mapping[str, str]) -> Iterable[PatchOperation]:
-    if isinstance(current, dict):
-        old = [key for key in current if is_gpu_key(key) and key not in members]
-        yield from remove_members(path, current, old)
-        members = {key: text for key, text in members.items() if not _same(current.get(key), text)}
-    yield from set_members(path, current, members)
+def _amend(
+    path: str, current: Mapping[str, Any], members: Mapping[str, str]
+) -> list[PatchOperation]:
+    operations = [
+        remove(f"{path}/{escape(key)}") for key in current if is_gpu_key(key) and key not in members
+    ]
+    for key, text in members.items():
+        if key not in current:
+            operations.append(add(f"{path}/{escape(key)}", text))
+        elif current[key] != text and not _same(current[key], text):
+            operations.append(replace(f"{path}/{escape(key)}", text))
+    return operations
 
 
 def _same(value: object, text: str) -> bool:
     """Whether a member says the amount already: 1, "1" and "1000m" do not differ."""
-    if value is None:
-        return False
     try:
         return amount_of(value) == amount_of(text)
     except InputError:
@@ -77,11 +84,6 @@ def drop_accounting(container: Container) -> Iterable[PatchOperation]:
         yield from remove_members(
             f"{container.path}/resources/{part}", mapping(resources, part), [MILLI_GPU]
         )
-
-
-def counts_itself(container: Container) -> bool:
-    """Whether a container names the accounting resource."""
-    return "resources" in container.raw and MILLI_GPU in gpu_keys(container.raw)
 
 
 def clear_environment(container: Container) -> tuple[list[PatchOperation], list[str]]:

@@ -247,6 +247,8 @@ class SharingProfile:
     """Sorted by key."""
     tolerations: tuple[Mapping[str, Any], ...] = field(init=False)
     """As in a pod."""
+    places: bool = field(init=False)
+    """Whether it says anything about where and by whom pods are run."""
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -266,6 +268,12 @@ class SharingProfile:
             "node_selector": tuple(sorted(spec.node_selector.items())),
             "tolerations": tuple(
                 t.model_dump(by_alias=True, exclude_none=True) for t in spec.tolerations
+            ),
+            "places": bool(
+                spec.node_selector
+                or spec.tolerations
+                or spec.scheduler_name
+                or spec.runtime_class_name
             ),
         }
         for name, value in derived.items():
