@@ -73,16 +73,16 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     mps_dir: Path | None,
     end_mps: bool,
 ) -> None:
-    r"""Serve the GPUs of one node until SIGTERM.
+    """Serve the GPUs of one node until SIGTERM.
 
     Layouts come from the node's GPUNode, or from a file. A line is printed when everything that
     is wanted is offered to the kubelet. Pods keep their shares while the agent is away.
 
     \b
       gpu-sharing agent --node-name n1
-      gpu-sharing agent --node-name n1 --simulate 8xH100-80GB --simulate-state gpus.json \
+      gpu-sharing agent --node-name n1 --simulate 8xH100-80GB --simulate-state gpus.json \\
         --layout layout.yaml --kubelet-dir kubelet --cdi-dir cdi --state-dir state
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     from sharing.node.settings import CDI_DIR, KUBELET_DIR, MPS_DIR, STATE_DIR, AgentSettings
 
     settings = AgentSettings(

@@ -34,13 +34,13 @@ from cli.service import serve
 def controller(
     invocation: Invocation, kubeconfig: Path | None, lease_namespace: str, *, no_lease: bool
 ) -> None:
-    r"""Turn GPULayouts into what each node's GPUs shall be, until SIGTERM.
+    """Turn GPULayouts into what each node's GPUs shall be, until SIGTERM.
 
     A line is printed when it knows the cluster. Several may run; one of them works.
 
     \b
       gpu-sharing controller --kubeconfig admin.conf --no-lease
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     logs.configure(debug=invocation.debug)
     asyncio.run(_run(kubeconfig, "" if no_lease else lease_namespace))
 
