@@ -22,7 +22,7 @@ _OFF: Final = f"real-cluster tests are off; make test-cluster runs them (or set 
 _MISSING: Final = "no real cluster here, missing: "
 _TIER_OF: Final = {
     "control_plane": Tier.CONTROL_PLANE,
-    "scale": Tier.SCALE,
+    "scale_plane": Tier.SCALE,
     "node_box": Tier.NODE,
 }
 _LOGS: Final = "cluster-logs"
@@ -68,13 +68,25 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Tier a: etcd and API server."""
+    yield from _control_plane(request, "control-plane", scheduler=False)
+
+
+@pytest.fixture(scope="session")
+def scale_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """Tier c: etcd, API server and scheduler; tests bring a ``Fleet`` of nodes."""
+    yield from _control_plane(request, "scale-plane", scheduler=True)
+
+
+def _control_plane(
+    request: pytest.FixtureRequest, tier: str, *, scheduler: bool
+) -> Iterator[ControlPlane]:
     leftovers.sweep()
     folder = leftovers.make_folder()
     try:
-        with ControlPlane(folder) as running:
+        with ControlPlane(folder, scheduler=scheduler) as running:
             yield running
     finally:
-        if kept := _kept_logs(request, "control-plane"):
+        if kept := _kept_logs(request, tier):
             shutil.copytree(folder / "logs", kept, dirs_exist_ok=True)
         shutil.rmtree(folder)
 
