@@ -38,6 +38,7 @@ class Fleet:
         count: How many nodes, ``fleet-0`` and so on.
         capacity: Of each node; cpu, memory and pods have defaults.
         labels: Of each node.
+        lease_period_s: Within which each lease is renewed once.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Fleet:
         count: int,
         capacity: Mapping[str, str],
         labels: Mapping[str, str] | None = None,
+        lease_period_s: float = LEASE_PERIOD_S,
     ) -> None:
+        self._pause_s = lease_period_s / count
         self._kubeconfig = kubeconfig
         self.names = tuple(f"fleet-{number}" for number in range(count))
         self._capacity = {"cpu": "64", "memory": "512Gi", "pods": "110", **capacity}
@@ -135,12 +138,11 @@ class Fleet:
 
     async def _renew(self) -> None:
         """Renew the leases evenly over the period, so that no second has all of them."""
-        pause_s = LEASE_PERIOD_S / len(self.names)
         while True:
             for name in self.names:
                 patch = {"spec": {"renewTime": _now()}}
                 await self._client.patch(LEASES, name, patch, namespace=LEASE_NAMESPACE)
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(self._pause_s)
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         """See every bound pod, and do for it what its kubelet would."""

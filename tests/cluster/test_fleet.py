@@ -60,7 +60,8 @@ async def test_pods_fill_the_fleet_and_no_more(scale_plane: ControlPlane, admin:
 
 
 async def test_a_fleet_renews_its_leases_and_goes(scale_plane: ControlPlane, admin: Client) -> None:
-    with Fleet(scale_plane.access.kubeconfig(), count=1, capacity={}) as fleet:
+    kubeconfig = scale_plane.access.kubeconfig()
+    with Fleet(kubeconfig, count=1, capacity={}, lease_period_s=0.1) as fleet:
         (name,) = fleet.names
 
         async def renewed() -> str:

@@ -116,9 +116,18 @@ class ControlServer:
         unfinished.rename(path)  # whoever sees the path can connect
         threading.Thread(target=self._accept, name="control", daemon=True).start()
 
+    def close(self) -> None:
+        """Take no further orders."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # close alone does not wake accept
+        self._socket.close()
+
     def _accept(self) -> None:
         while True:
-            connection, _ = self._socket.accept()
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
