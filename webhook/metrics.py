@@ -70,13 +70,13 @@ class Metrics:
             registry=self.registry,
         )
         self._nodes = self._gauge("nodes", "Nodes of the inventory.")
-        offered = Gauge(
-            f"{_PREFIX}_offered_shares",
-            "Shares that ready nodes offer, free or held, as decisions see them, by mode.",
-            ["mode"],
-            registry=self.registry,
+        self._offered = self._by_mode(
+            "offered_shares", "Shares that ready nodes offer, free or held, as decisions see them."
         )
-        self._offered = {mode: offered.labels(mode.value) for mode in Mode}
+
+    def _by_mode(self, name: str, meaning: str) -> dict[Mode, Gauge]:
+        gauge = Gauge(f"{_PREFIX}_{name}", meaning, ["mode"], registry=self.registry)
+        return {mode: gauge.labels(mode.value) for mode in Mode}
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"{_PREFIX}_{name}", meaning, registry=self.registry)
