@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from sharing.names import MANAGED_LABEL
 from tests.cluster import leftovers, needs
 from tests.cluster.box.box import Box
 from tests.cluster.controlplane import ControlPlane
@@ -24,7 +25,10 @@ _TIER_OF: Final = {
     "control_plane": Tier.CONTROL_PLANE,
     "scale_plane": Tier.SCALE,
     "node_box": Tier.NODE,
+    "second_box": Tier.NODE,
 }
+_LABELS: Final = {MANAGED_LABEL: "true"}
+"""The agent under test serves only nodes that say so."""
 _LOGS: Final = "cluster-logs"
 _TAIL_LINES: Final = 12
 
@@ -94,9 +98,18 @@ def _control_plane(
 @pytest.fixture(scope="session")
 def node_box(request: pytest.FixtureRequest) -> Iterator[Box]:
     """Tier b: a whole node. Resources of a node are shared by all tests: name yours uniquely."""
-    with Box() as running:
+    with Box(labels=_LABELS) as running:
         yield running
         running.keep_logs = _kept_logs(request, "node-box")
+
+
+@pytest.fixture(scope="module")
+def second_box(request: pytest.FixtureRequest, node_box: Box) -> Iterator[Box]:
+    """A second node of tier b's cluster, for the tests of one module."""
+    with Box(joins=node_box) as running:
+        yield running
+        running.keep_logs = _kept_logs(request, "second-box")
+    node_box.access.call("DELETE", f"/api/v1/nodes/{running.node}")
 
 
 @pytest.fixture

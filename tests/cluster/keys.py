@@ -47,6 +47,14 @@ class Authority:
         _write(made.pair, builder.sign(key, hashes.SHA256()), key)
         return made
 
+    def lend(self, folder: Path) -> Authority:
+        """The same authority, signing into another folder, which is made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        lent = Authority(folder)
+        lent.pair.certificate.write_bytes(self.pair.certificate.read_bytes())
+        lent.pair.key.write_bytes(self.pair.key.read_bytes())
+        return lent
+
     def server(self, file: str, hosts: Sequence[str]) -> Pair:
         """A serving pair for addresses and names."""
         names = [_host(host) for host in hosts]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -16,16 +19,19 @@ from grpc import aio
 
 from sharing.cluster.client import Client
 from sharing.cluster.errors import ApiError, ForbiddenError
-from sharing.cluster.kind import NODES, PODS, VALIDATING_WEBHOOKS
+from sharing.cluster.kind import NODES, PODS, VALIDATING_WEBHOOKS, Kind
 from sharing.plugin.proto import podresources_pb2 as resources
 from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
 from tests.cluster.box.box import Box
 from tests.cluster.plugin import SmallPlugin
 from tests.cluster.waiting import eventually
 from tests.cluster.workload import pod, reaches
-from webhook.registration import client_by_url
+from webhook.registration import client_by_service, client_by_url
 
 pytestmark = pytest.mark.cluster
+
+SERVICES = Kind(kind="Service", plural="services")
+ENDPOINT_SLICES = Kind(kind="EndpointSlice", plural="endpointslices", group="discovery.k8s.io")
 
 
 @pytest.fixture
@@ -130,12 +136,12 @@ async def test_a_kubelet_that_comes_back_makes_a_new_socket_for_the_plugin(
         await _is_allocatable(admin, node_box.node, resource, "1")
         await admin.create(PODS, pod("calm", limits={resource: "1"}), namespace=box_namespace)
         before = await reaches(admin, box_namespace, "calm", "Running")
-        socket = node_box.device_plugins / "kubelet.sock"
-        made = socket.stat().st_ctime_ns
+        door = node_box.device_plugins / "kubelet.sock"
+        made = door.stat().st_ctime_ns
 
         node_box.restart("kubelet", signal.SIGKILL)
 
-        assert socket.stat().st_ctime_ns > made
+        assert door.stat().st_ctime_ns > made
         after = await admin.get(PODS, "calm", namespace=box_namespace)
         assert _containers(after) == _containers(before)
     async with SmallPlugin(node_box.device_plugins, resource, {"d": "Healthy", "e": "Healthy"}):
@@ -148,62 +154,92 @@ def _containers(found: dict[str, Any]) -> list[tuple[str, int]]:
     ]
 
 
-async def test_a_webhook_of_a_test_is_called_from_inside(
-    node_box: Box, admin: Client, box_namespace: str
-) -> None:
-    async def refuse(request: web.Request) -> web.Response:
-        uid = (await request.json())["request"]["uid"]
-        verdict = {"uid": uid, "allowed": False, "status": {"message": "heard inside"}}
-        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-        return web.json_response({**review, "response": verdict})
+async def _refuse(request: web.Request) -> web.Response:
+    uid = (await request.json())["request"]["uid"]
+    verdict = {"uid": uid, "allowed": False, "status": {"message": "heard inside"}}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return web.json_response({**review, "response": verdict})
 
+
+@contextlib.asynccontextmanager
+async def _refusing(box: Box, listener: socket.socket, *names: str) -> AsyncIterator[None]:
+    """A webhook that refuses everything, on a listener inside."""
     app = web.Application()
-    app.router.add_post("/", refuse)
-    pair = node_box.access.authority.server("webhook", ("127.0.0.1",))
+    app.router.add_post("/", _refuse)
+    pair = box.access.authority.server("webhook", names)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(pair.certificate, pair.key)
-    listener = node_box.listener()
     runner = web.AppRunner(app)
     await runner.setup()
     await web.SockSite(runner, listener, ssl_context=tls).start()
     try:
-        url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
-        hook = _hook("refuses", url, node_box.access.ca.read_bytes(), box_namespace)
-        await admin.create(VALIDATING_WEBHOOKS, hook)
-        assert "heard inside" in await _refusal(admin, box_namespace)
+        yield
     finally:
-        await admin.delete(VALIDATING_WEBHOOKS, "refuses")
         await runner.cleanup()
 
 
-def _hook(name: str, url: str, ca_pem: bytes, namespace: str) -> dict[str, Any]:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
-    return {
-        "metadata": {"name": name},
-        "webhooks": [
-            {
-                "name": f"{name}.test.example",
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "clientConfig": client_by_url(url, ca_pem),
-                "rules": [{**rule, "resources": ["pods"]}],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            }
-        ],
+async def test_a_webhook_of_a_test_is_called_at_its_address(
+    node_box: Box, admin: Client, box_namespace: str
+) -> None:
+    listener = node_box.listener()
+    client = client_by_url(
+        f"https://127.0.0.1:{listener.getsockname()[1]}/", node_box.access.ca.read_bytes()
+    )
+    async with _refusing(node_box, listener, "127.0.0.1"):
+        assert "heard inside" in await _refusal(admin, "by-url", client, box_namespace)
+
+
+async def test_a_webhook_of_a_test_is_called_by_its_service(
+    node_box: Box, admin: Client, box_namespace: str
+) -> None:
+    listener = node_box.listener(host=node_box.spec.address)
+    port = {"name": "https", "port": listener.getsockname()[1]}
+    service = {"metadata": {"name": "hook"}, "spec": {"ports": [{"name": "https", "port": 443}]}}
+    endpoints = {
+        "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
+        "addressType": "IPv4",
+        "ports": [port],
+        "endpoints": [{"addresses": [node_box.spec.address], "conditions": {"ready": True}}],
     }
+    await admin.create(SERVICES, service, namespace=box_namespace)
+    await admin.create(ENDPOINT_SLICES, endpoints, namespace=box_namespace)
+    client = {
+        **client_by_service(box_namespace, "hook", "/"),
+        "caBundle": base64.b64encode(node_box.access.ca.read_bytes()).decode(),
+    }
+    async with _refusing(node_box, listener, f"hook.{box_namespace}.svc"):
+        assert "heard inside" in await _refusal(admin, "by-service", client, box_namespace)
 
 
-async def _refusal(client: Client, namespace: str) -> str:
-    """What a pod is refused with once the new webhook is in force."""
+async def _refusal(admin: Client, name: str, client: dict[str, Any], namespace: str) -> str:
+    """What a pod is refused with once a webhook for the namespace is in force."""
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+    }
+    hook = {
+        "name": f"{name}.test.example",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": client,
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+    }
 
     async def look() -> str:
         try:
-            await client.create(PODS, pod("tried"), namespace=namespace, dry_run=True)
-        except ApiError as error:
-            return error.message
+            await admin.create(PODS, pod("tried"), namespace=namespace, dry_run=True)
+        except ApiError as error:  # also that its endpoints are not known yet
+            return error.message if "denied the request" in error.message else ""
         return ""
 
-    return await eventually("the webhook is in force", look)
+    await admin.create(VALIDATING_WEBHOOKS, {"metadata": {"name": name}, "webhooks": [hook]})
+    try:
+        return await eventually("the webhook is in force", look)
+    finally:
+        await admin.delete(VALIDATING_WEBHOOKS, name)
 
 
 async def test_a_server_of_this_machine_can_be_let_in(node_box: Box) -> None:

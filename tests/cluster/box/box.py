@@ -21,19 +21,27 @@ from typing import IO, Any, Final, Self
 from tests.cluster import daemons, leftovers, programs
 from tests.cluster.access import Access
 from tests.cluster.box import control, keeper
+from tests.cluster.box.commands import inside, output_of
 from tests.cluster.box.configuration import IMAGE, PAUSE
 from tests.cluster.box.control import Op, Request
 from tests.cluster.box.credentials import make_keys
 from tests.cluster.box.forward import Forwarder
 from tests.cluster.box.image import write_image
-from tests.cluster.box.spec import NodeSpec
+from tests.cluster.box.joining import join
+from tests.cluster.box.spec import API_PORT, NodeSpec
 from tests.cluster.keys import Authority
 from tests.cluster.needs import BUSYBOX
 
 _REPOSITORY: Final = Path(__file__).parents[3]
 _END_TIMEOUT_S: Final = 40.0
 _CONTROL_TIMEOUT_S: Final = 120.0
-_NAMESPACES: Final = ("--mount", "--net", "--uts", "--ipc", "--pid", "--cgroup")
+_SECOND: Final[dict[str, Any]] = {
+    "node": "node-1",
+    "address": "10.99.0.2",
+    "pods": "10.98.1.0/24",
+    "server": f"https://10.99.0.1:{API_PORT}",
+    "control_plane": False,
+}
 
 
 class BoxError(AssertionError):
@@ -48,6 +56,7 @@ class Box:
         api_flags: Flags that the API server gets in addition.
         kubelet: Goes over the kubelet's configuration, such as ``{"featureGates": …}``.
         files: Executables that pods find in their image, by path.
+        joins: A running box with a control plane, for a second node of its cluster.
 
     Attributes:
         spec: What it is, with all folders.
@@ -63,6 +72,7 @@ class Box:
         api_flags: Sequence[str] = (),
         kubelet: Mapping[str, Any] | None = None,
         files: Mapping[str, bytes] | None = None,
+        joins: Box | None = None,
     ) -> None:
         self.spec = NodeSpec(
             folder=leftovers.make_folder(),
@@ -70,14 +80,20 @@ class Box:
             labels=dict(labels or {}),
             api_flags=tuple(api_flags),
             kubelet=dict(kubelet or {}),
+            **(_SECOND if joins else {}),
         )
+        self._joins = joins
         self._files = dict(files or {})
         self._listener = socket.create_server(("127.0.0.1", 0))
-        server = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
-        authority = Authority.create(self.spec.keys)
-        own = self.spec.folder / "access"
-        own.mkdir()
-        self.access = Access(own, server, authority)
+        if joins is None:
+            self._authority = Authority.create(self.spec.keys)
+            own = self.spec.folder / "access"
+            own.mkdir()
+            server = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+            self.access = Access(own, server, self._authority)
+        else:
+            self._authority = joins.access.authority.lend(self.spec.keys)
+            self.access = joins.access
         self.phases: dict[str, float] = {}
         self.keep_logs: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -110,7 +126,7 @@ class Box:
         """
         for folder in (self.spec.logs, self.spec.kubelet_dir, self.spec.cdi_dir):
             folder.mkdir()
-        make_keys(self.spec, self.access.authority)
+        make_keys(self.spec, self._authority)
         write_image(self.spec.image, BUSYBOX, (IMAGE, PAUSE), files=self._files)
         self.spec.save()
         ready, done = os.pipe()
@@ -119,9 +135,15 @@ class Box:
         os.close(done)
         self._listener.close()
         with os.fdopen(ready, encoding="utf-8") as pipe:
+            if self._joins is not None:
+                join(self._joins.spec, self.spec, self._check)
             self.phases = _phases(pipe)
         if not self.phases:
             raise BoxError(f"the box did not start\n{self.log_tail()}")
+
+    def _check(self) -> None:
+        if self._keeper is None or self._keeper.poll() is not None:
+            raise BoxError(f"the box ended\n{self.log_tail()}")
 
     def _start_keeper(self, passed: tuple[int, int]) -> subprocess.Popen[bytes]:
         module = "tests.cluster.box.keeper"
@@ -282,7 +304,7 @@ class Box:
 
     def command(self, *arguments: str) -> list[str]:
         """The command line that runs a command inside."""
-        return ["nsenter", "--target", str(self.pid), *_NAMESPACES, "--", *arguments]
+        return inside(self.pid, arguments)
 
     def exec(self, *arguments: str, timeout_s: float = 30.0) -> str:
         """Run a command inside; its standard output.
@@ -290,7 +312,7 @@ class Box:
         Raises:
             subprocess.CalledProcessError: It failed.
         """
-        return _output(self.command(*arguments), timeout_s)
+        return output_of(self.command(*arguments), timeout_s)
 
     def kubectl(self, *arguments: str, timeout_s: float = 30.0) -> str:
         """Run kubectl outside as admin, also for exec and logs; its standard output.
@@ -300,7 +322,7 @@ class Box:
         """
         kubectl = str(programs.find("kubectl"))
         config = str(self.access.kubeconfig())
-        return _output([kubectl, "--kubeconfig", config, *arguments], timeout_s, self.spec.folder)
+        return output_of([kubectl, "--kubeconfig", config, *arguments], timeout_s, self.spec.folder)
 
     def start_outside(
         self,
@@ -319,19 +341,3 @@ def _phases(pipe: IO[str]) -> dict[str, float]:
     line = pipe.readline()  # ends, empty, when the box does
     phases: dict[str, float] = json.loads(line) if line else {}
     return phases
-
-
-def _output(command: Sequence[str], timeout_s: float, folder: Path | None = None) -> str:
-    environment = {**os.environ, "KUBECACHEDIR": str(folder)} if folder else None
-    try:
-        return subprocess.run(
-            command,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            env=environment,
-        ).stdout
-    except subprocess.CalledProcessError as error:
-        error.add_note(f"it said: {error.stdout}{error.stderr}")
-        raise

@@ -12,20 +12,24 @@ from tests.cluster.keys import Authority, service_account_keys
 
 def make_keys(spec: NodeSpec, authority: Authority) -> None:
     """All pairs and the kubeconfigs of the programs inside."""
-    names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-    hosts = ["127.0.0.1", "localhost", spec.address, KUBERNETES_SERVICE, *names]
-    authority.server("apiserver", hosts)
     authority.server("kubelet-server", (spec.address, spec.node))
-    service_account_keys(spec.keys)
+    _client(spec, authority, ADMIN, ADMIN, ADMIN_GROUPS)
+    _client(spec, authority, "kubelet", f"system:node:{spec.node}", ("system:nodes",))
+    if not spec.control_plane:
+        return
+    names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+    authority.server(
+        "apiserver", ("127.0.0.1", "localhost", spec.address, KUBERNETES_SERVICE, *names)
+    )
     authority.client("kubelet-client", "kube-apiserver-kubelet-client", ADMIN_GROUPS)
-    users: dict[str, tuple[str, Sequence[str]]] = {
-        ADMIN: (ADMIN, ADMIN_GROUPS),
-        "controller-manager": ("system:kube-controller-manager", ()),
-        "scheduler": ("system:kube-scheduler", ()),
-        "kubelet": (f"system:node:{spec.node}", ("system:nodes",)),
-    }
-    for file, (user, groups) in users.items():
-        pair = authority.client(file, user, groups)
-        write_kubeconfig(
-            spec.keys / f"{file}.kubeconfig", spec.server, authority.pair.certificate, pair
-        )
+    service_account_keys(spec.keys)
+    _client(spec, authority, "controller-manager", "system:kube-controller-manager")
+    _client(spec, authority, "scheduler", "system:kube-scheduler")
+
+
+def _client(
+    spec: NodeSpec, authority: Authority, file: str, user: str, groups: Sequence[str] = ()
+) -> None:
+    pair = authority.client(file, user, groups)
+    path = spec.keys / f"{file}.kubeconfig"
+    write_kubeconfig(path, spec.server, authority.pair.certificate, pair)

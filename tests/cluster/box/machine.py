@@ -75,6 +75,7 @@ class Machine:
         self._run("ip", "address", "add", address, "dev", BRIDGE)
         self._run("ip", "link", "set", BRIDGE, "up")
         self._run("ip", "route", "add", "default", "dev", BRIDGE)
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")  # between nodes and their pods
 
     def _new_boot_id(self) -> None:
         # In place: the file is mounted over the kernel's.
