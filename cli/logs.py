@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 import structlog
 
+from cli.logwriter import LineWriter
+
 
 def configure(*, debug: bool = False, quiet: bool = False) -> None:
     """Set up logging for a program that serves.
@@ -30,7 +32,7 @@ def configure(*, debug: bool = False, quiet: bool = False) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=_dumps),
         ]
-        factory = structlog.BytesLoggerFactory(sys.stderr.buffer)
+        factory = structlog.BytesLoggerFactory(_stream())
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -39,6 +41,14 @@ def configure(*, debug: bool = False, quiet: bool = False) -> None:
     )
     # Libraries' own lines: only what is wrong.
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(levelname)s %(message)s")
+
+
+def _stream() -> Any:
+    try:
+        return LineWriter(sys.stderr.fileno())
+    except OSError:
+        # No file stands behind it, as where a program calls us within itself.
+        return sys.stderr.buffer
 
 
 def _dumps(event: dict[str, Any], **options: Any) -> bytes:

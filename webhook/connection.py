@@ -24,6 +24,7 @@ _LINGER_S: Final = 2.0
 _SHUTDOWN_TIMEOUT_S: Final = 2.0
 """How long we wait for a peer's end of the TLS session."""
 _BACKLOG: Final = 1024
+_LOOK_S: Final = 0.05
 SERVER_HEADER: Final = "gpu-sharing"
 
 
@@ -131,14 +132,26 @@ class Listener(web.Server):
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
         self._empty.set()
+        self._in_handshake: dict[Connection, float] = {}
         self.unreadable = unreadable
         self.open_count = 0
 
     def __call__(self) -> Connection:
         """A handler for a connection that was accepted."""
-        return Connection(
+        connection = Connection(
             self, loop=self._loop, head_timeout_s=self._settings.head_timeout_s, **self._kwargs
         )
+        self._forget_failed_handshakes()
+        self._in_handshake[connection] = self._loop.time()
+        return connection
+
+    def _forget_failed_handshakes(self) -> None:
+        """Nothing tells that a handshake failed, except that its time is over."""
+        over = self._loop.time() - self._settings.handshake_timeout_s
+        for connection, began in tuple(self._in_handshake.items()):
+            if began > over:
+                return
+            del self._in_handshake[connection]
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Open the port; returns its number.
@@ -171,6 +184,7 @@ class Listener(web.Server):
 
     def opened(self, connection: Connection) -> None:
         """Count a new connection; beyond the bound the longest idle one gives way, or this one."""
+        self._in_handshake.pop(connection, None)
         self.open_count += 1
         self._empty.clear()
         if self.open_count > self._settings.most_connections:
@@ -193,10 +207,17 @@ class Listener(web.Server):
             self._server.close()
 
     async def wait_empty(self, timeout_s: float) -> bool:
-        """Wait for the last connection to go; False if some are left after the time, in seconds."""
+        """Wait for the last connection to go; False if some are left after the time, in seconds.
+
+        A connection whose handshake is under way counts: a review follows it.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._empty.wait()
+                while self._in_handshake or self.open_count:
+                    await asyncio.sleep(_LOOK_S)
+                    self._forget_failed_handshakes()
+                    await self._empty.wait()
         except TimeoutError:
             return False
         return True

@@ -11,6 +11,9 @@ from typing import Final
 
 _RECOVERED: Final = 0.5
 """Part of the limit below which the loop counts as well again, so that it does not flutter."""
+_STRIKES: Final = 3
+"""Late ticks in a row that make an overload; one alone is a hiccup of the machine, and what it
+held up is done sooner than it would be asked again."""
 _PATIENCE_S: Final = 1.0
 """A body that takes longer than this gives way to one that has just begun."""
 
@@ -22,12 +25,14 @@ class LoopLag:
     most_s: float
     lag_s: float = 0.0
     overloaded: bool = False
+    _strikes: int = 0
 
     def observe(self, lag_s: float) -> None:
         """Take the lateness of one tick, in seconds."""
         self.lag_s = max(lag_s, 0.0)
         limit = self.most_s * _RECOVERED if self.overloaded else self.most_s
-        self.overloaded = self.lag_s > limit
+        self._strikes = self._strikes + 1 if self.lag_s > limit else 0
+        self.overloaded = self._strikes >= (1 if self.overloaded else _STRIKES)
 
 
 @dataclass(slots=True, eq=False)

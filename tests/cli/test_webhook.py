@@ -187,6 +187,14 @@ async def test_while_it_drains_it_says_so_and_a_second_signal_ends_it(start: Sta
         assert (await running.end())[0] == 0
 
 
+async def test_a_log_that_nobody_reads_stops_no_review(start: Start) -> None:
+    async with start() as running, running.session() as session, asyncio.timeout(60):
+        # Each leaves a line of some 300 bytes; a pipe holds 65,536.
+        for number in range(400):
+            async with session.post(running.url, json=review(pod(), uid=f"u-{number}")) as answer:
+                assert answer.status == 200
+
+
 async def test_sigint_ends_it_without_delay(start: Start) -> None:
     async with start("--drain-delay", "600") as running:
         running.process.send_signal(signal.SIGINT)

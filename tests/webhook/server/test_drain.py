@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 
 import trustme
@@ -108,6 +109,37 @@ async def test_the_port_closes_and_the_last_connection_is_the_end(served: Served
 
     assert refused
     assert time.monotonic() - began < 30
+
+
+async def test_a_connection_in_its_handshake_is_waited_for(served: Served) -> None:
+    # Only the TCP connection stands when the port closes; its owner has a review to send.
+    loop = asyncio.get_running_loop()
+    bare = socket.create_connection(("127.0.0.1", served.server.port))
+    bare.setblocking(False)
+    await until(lambda: bool(served.server._listener._in_handshake))
+    draining = asyncio.create_task(served.server.drain(delay_s=0.0, timeout_s=30))
+    await until(lambda: served.server._closing)
+
+    reader, writer = await asyncio.open_connection(
+        sock=bare, ssl=served.trusting(), server_hostname="localhost"
+    )
+    assert not await call((reader, writer))
+    began = loop.time()
+    await draining
+
+    assert loop.time() - began < 10
+
+
+async def test_a_handshake_that_never_ends_does_not_hold_the_end_up_for_ever(
+    authority: trustme.CA,
+) -> None:
+    async with serving(authority, handshake_timeout_s=0.5) as served:
+        _, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        await until(lambda: bool(served.server._listener._in_handshake))
+
+        async with asyncio.timeout(10):
+            await served.server.drain(delay_s=0.0, timeout_s=60)
+        writer.close()
 
 
 async def test_connections_that_stay_are_dropped_after_the_last_grace(served: Served) -> None:
