@@ -75,10 +75,10 @@ def session(
 
 
 def start(command: str, folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a server and wait until it says something."""
+    """Start a server and wait until it says on stdout that it is there."""
     server = subprocess.Popen(
         ["bash", "-c", "exec " + command.removesuffix("&")],
-        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
     assert server.stdout is not None
