@@ -353,3 +353,105 @@ def test_authority_of_the_current_leaf_is_the_one_that_signed_it() -> None:
     assert served is not None
     served.leaf.certificate.verify_directly_issued_by(served.authority)
     assert fingerprint(served.authority) in world.stored.trusted.fingerprints
+
+
+def test_old_authority_stays_while_another_replica_may_serve_its_leaf_whatever_the_date() -> None:
+    world = settled(replicas=2)
+    quick, slow = world.replicas
+    ask(world, "now")
+    while world.turn(quick).act is not Act.PROMOTE:
+        world.tick(10.0)
+    world.offset += timedelta(days=2)
+
+    for _ in range(3):
+        world.turn(quick)
+        world.check()
+
+    assert slow.sight.served != quick.sight.served
+    assert len(world.stored.trusted) == 2
+
+
+def test_a_secret_from_a_backup_is_served_only_once_it_is_trusted() -> None:
+    world = settled(replicas=2)
+    backup = world.secret
+    ask(world, "now")
+    world.run()
+    world.now_s += SETTINGS.overlap.total_seconds()
+    world.run()
+    served = served_by(world)
+    world.write(backup)
+
+    for _ in range(3):
+        for replica in world.replicas:
+            world.turn(replica)
+            world.check()
+        assert served_by(world) == served
+    world.run()
+
+    world.check()
+    assert all(world.is_useful(one) for one in world.replicas)
+
+
+def test_a_bundle_that_was_gone_between_two_looks_makes_the_wait_begin_anew() -> None:
+    world = settled(replicas=1)
+    replica = world.replicas[0]
+    ask(world, "now")
+    assert [world.turn(replica).act for _ in range(3)] == [Act.MAKE, Act.TRUST, Act.WAIT]
+    kept = world.kept[0]
+    assert kept.live is not None
+    patched = kept.live.bundles
+    world.now_s += PROPAGATION_S - 5
+    world.turn(replica)
+    world.put(kept, (b"", b""), ours=False)
+    world.put(kept, patched, ours=False)
+    world.now_s += 10
+
+    step = world.turn(replica)
+
+    assert isinstance(step, Wait)
+    assert step.duration == timedelta(seconds=PROPAGATION_S)
+
+
+def test_loss_of_secret_and_bundles_at_once_is_made_good_from_memory() -> None:
+    world = settled(replicas=2)
+    served = served_by(world)
+    world.write(None)
+    for kept in world.kept:
+        world.put(kept, (b"",) * kept.entries, ours=False)
+
+    acts = [world.turn(world.replicas[0]).act for _ in range(2)]
+
+    assert acts == [Act.HEAL, Act.REPAIR]
+    assert world.stored.current is not None
+    assert {world.stored.current.fingerprint} == served
+    assert all(world.is_useful(one) for one in world.replicas)
+
+
+def test_loss_of_everything_met_by_a_fresh_replica_comes_to_one_certificate() -> None:
+    world = settled(replicas=2)
+    world.crash(world.replicas[0])
+    world.write(None)
+    for kept in world.kept:
+        world.put(kept, (b"",) * kept.entries, ours=False)
+
+    for _ in range(3):
+        world.turn(world.replicas[0])
+    world.run()
+
+    assert len(served_by(world)) == 1
+    assert all(world.is_useful(one) for one in world.replicas)
+
+
+def test_a_clock_that_was_put_back_and_returns_costs_nobody_trust() -> None:
+    world = settled(replicas=2)
+    ask(world, "one")
+    world.run()
+    world.offset -= timedelta(days=1)
+    world.write(None)
+    world.turn(world.replicas[0])
+    world.turn(world.replicas[0])
+    world.offset += timedelta(days=1)
+
+    world.check()
+    world.run()
+    world.check()

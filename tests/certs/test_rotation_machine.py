@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from certs.authority import Authority
 from certs.secret import ASK_ANNOTATION
-from certs.step import Rest, Step
+from certs.step import Act, Rest, Step
 from tests.certs.world import POLL_S, Replica, World
 
 WHO = st.integers(min_value=0, max_value=2)
@@ -116,6 +116,21 @@ class Rotation(RuleBasedStateMachine):
         metadata = world.secret.get("metadata") or {}
         annotations = {**(metadata.get("annotations") or {}), ASK_ANNOTATION: str(self.wishes)}
         world.write({**world.secret, "metadata": {**metadata, "annotations": annotations}})
+
+    @precondition(lambda self: self.world.secret is not None)
+    @rule(who=WHO, others=st.booleans())
+    def a_rotation_goes_as_far_as_its_promotion(self, who: int, others: bool) -> None:
+        """The moment at which most can go wrong, reached without luck."""
+        world = self.world
+        self.somebody_asks_for_a_rotation()
+        for _ in range(40):
+            step = self.turn_and_check(world.replicas[who])
+            if step.act is Act.PROMOTE:
+                return
+            world.tick(POLL_S / 2)
+            world.check()
+            if others:
+                self.turn_and_check(world.replicas[(who + 1) % 3])
 
     @precondition(lambda self: not self.broken)
     @rule(how=st.sampled_from([None, {"metadata": {"name": "certs"}}]))
