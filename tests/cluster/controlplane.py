@@ -7,7 +7,6 @@ and so the admission plugin that needs them is off.
 from __future__ import annotations
 
 import socket
-import urllib.request
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,13 +16,13 @@ from typing import Final, Self
 from tests.cluster import daemons, flags
 from tests.cluster.access import Access, write_kubeconfig
 from tests.cluster.keys import Authority, service_account_keys
+from tests.cluster.plainhttp import body_of
 from tests.cluster.waiting import until
 
 ETCD: Final = "etcd"
 APISERVER: Final = "kube-apiserver"
 SCHEDULER: Final = "kube-scheduler"
 START_TIMEOUT_S: Final = 60.0
-_CALL_TIMEOUT_S: Final = 2.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -130,9 +129,7 @@ class ControlPlane:
         until(f"{name} is well", looks[name], timeout_s=START_TIMEOUT_S, still=self._daemons.check)
 
     def _etcd_is_well(self) -> bool:
-        url = f"http://127.0.0.1:{self._etcd_port}/health"
-        with urllib.request.urlopen(url, timeout=_CALL_TIMEOUT_S) as answer:
-            return b'"true"' in answer.read()
+        return '"true"' in body_of(self._etcd_port, "/health")
 
     def _scheduler_listens(self) -> bool:
         with closing(socket.create_connection(("127.0.0.1", self._scheduler_port))):
