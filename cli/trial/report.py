@@ -13,6 +13,7 @@ from rich.text import Text
 from cli.trial.facts import ContainerFacts, Facts, GpuFacts, PodFacts
 
 WIDTH: Final = 100
+_TELLING: Final = ("NVIDIA_VISIBLE_DEVICES", "GPU_SHARING_MEMORY_MIB")
 _VERDICT_STYLES: Final = {"allow": "dim", "patch": "green", "deny": "red"}
 _MODE_STYLES: Final = {
     "mig": "magenta",
@@ -73,11 +74,16 @@ def _add_container(lines: Table, pod: PodFacts, container: ContainerFacts) -> No
     if container.device_ids:
         gpus = " and ".join(f"GPU {index}" for index in container.gpus)
         lines.add_row("runs", f"on {pod.node}, {gpus}, device {', '.join(container.device_ids)}")
-    sees = [f"{name}={value}" for name, value in sorted(container.sees.items())]
+    sees = [f"{name}={value}" for name, value in sorted(container.sees.items()) if _tells(name)]
     if container.device_nodes:
         sees.append("+ " + " ".join(container.device_nodes))
     if sees:
         lines.add_row("sees", "\n".join(sees))
+
+
+def _tells(name: str) -> bool:
+    """Whether a variable says something that the lines above do not; all are in the JSON."""
+    return name.startswith("CUDA_MPS_") or name in _TELLING
 
 
 def _node(node: str, gpus: tuple[GpuFacts, ...]) -> Table:

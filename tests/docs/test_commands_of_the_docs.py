@@ -3,7 +3,8 @@
 A page's ```console blocks are one session: their ``$`` lines run in order in one folder, which
 holds the files that the page shows below a ``<!-- file: NAME -->`` line. A line that ends in
 ``&`` starts a server and is waited for until it prints; ``# exits N`` states another exit code
-than 0. ``make VERB`` is checked to exist: CI runs the verbs themselves.
+than 0. Lines below a command, where there are any, must be what it prints. ``make VERB`` is
+checked to exist: CI runs the verbs themselves.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ START_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 100
 
 
-def commands(page: Path) -> list[str]:
-    text = page.read_text("utf-8")
-    return [
-        line.removeprefix("$ ").strip()
-        for block in BLOCK.findall(text)
-        for line in block.splitlines()
-        if line.startswith("$ ")
-    ]
+def commands(page: Path) -> list[tuple[str, str]]:
+    """Each command of a page, with the output that the page shows."""
+    found = []
+    for block in BLOCK.findall(page.read_text("utf-8")):
+        for part in block.split("\n$ "):
+            command, _, output = part.removeprefix("$ ").partition("\n")
+            found.append((command.strip(), output.rstrip()))
+    return found
 
 
 def verbs() -> set[str]:
@@ -88,7 +89,7 @@ def start(command: str, folder: Path, environment: dict[str, str]) -> subprocess
     return server
 
 
-def run(command: str, folder: Path, environment: dict[str, str]) -> None:
+def run(command: str, output: str, folder: Path, environment: dict[str, str]) -> None:
     exits = EXITS.search(command)
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", EXITS.sub("", command)],
@@ -97,6 +98,9 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> None:
     )  # fmt: skip
     expected = int(exits[1]) if exits else 0
     assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
+    if output:
+        printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+        assert printed.strip() == output.strip()
 
 
 @pytest.mark.parametrize("page", pages())
@@ -109,14 +113,14 @@ def test_the_commands_of_a_page_run_in_order(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
 
-    for command in commands(page):
+    for command, output in commands(page):
         verb = re.fullmatch(r"make ([a-z-]+)", command)
         if verb:
             assert verb[1] in verbs(), f"{page.name} names make {verb[1]}"
         elif command.endswith("&"):
             servers.append(start(command, folder, environment))
         else:
-            run(command, folder, environment)
+            run(command, output, folder, environment)
 
 
 def test_there_are_pages_with_commands() -> None:

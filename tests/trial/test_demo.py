@@ -77,6 +77,19 @@ def test_the_demo_runs_a_scenario_and_leaves_no_process_behind(
     assert left_behind(kept) == []
 
 
+def test_the_readme_shows_what_the_demo_prints() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    excerpt = readme.partition("<!-- excerpt: demo -->\n```text\n")[2].partition("```")[0]
+
+    done = demo()
+
+    assert done.returncode == 0, done.stdout
+    printed = {line.rstrip() for line in done.stdout.splitlines()}
+    assert len(excerpt.splitlines()) > 30
+    assert [line for line in excerpt.splitlines() if line not in printed] == []
+    assert max(map(len, printed)) <= 100
+
+
 def test_what_deviates_is_told_and_the_exit_status_is_1(tmp_path: Path) -> None:
     wrong = json.loads(json.dumps(SCENARIO))
     wrong["pods"][0]["expect"] = {"verdict": "deny"}
