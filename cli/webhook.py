@@ -68,11 +68,13 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     \b
       gpu-sharing webhook --static policies/ --cert tls.crt --key tls.key --port 8443
     """
+    from certs.context import HotContext
+    from certs.files import FileKeeper, PairFiles
     from sharing.cluster.client import Client
     from webhook import program
     from webhook.settings import ServerSettings
     from webhook.static import read_static
-    from webhook.tls import CertificateFiles, serve_files
+    from webhook.tls import utc_now
 
     if folder is not None and (kubeconfig is not None or context):
         raise click.UsageError("--static needs no cluster: leave out --kubeconfig and --context")
@@ -85,11 +87,12 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
         drain_delay_s=_chosen(drain_delay, 0.0 if is_static else 5.0),
         drain_timeout_s=_chosen(drain_timeout, 10.0 if is_static else 100.0),
     )
-    files = CertificateFiles(certificate=Path(cert), key=Path(key))
-    serving = program.Serving(
-        settings=settings, files=files, context=serve_files(files), announce=click.echo
-    )
+    tls = HotContext(utc_now)
+    files = PairFiles(certificate=Path(cert), key=Path(key))
     # Read before anything else happens: what a person wrote may be wrong.
+    files.read()
+    keeper = FileKeeper(files, tls)
+    serving = program.Serving(settings=settings, context=tls, keeper=keeper, announce=click.echo)
     snapshot = read_static(Path(folder)) if folder is not None else None
     logs.configure(debug=invocation.debug)
     program.raise_file_limit()

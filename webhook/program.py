@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from certs.context import HotContext
+from certs.files import FileKeeper
 from sharing.cluster.client import Client
 from sharing.errors import UnavailableError
 from webhook.health import HealthServer
@@ -26,9 +27,10 @@ from webhook.metrics import Metrics
 from webhook.server import PATH, AdmissionServer
 from webhook.settings import ServerSettings
 from webhook.snapshot import Snapshot, Source
-from webhook.tls import CertificateFiles, expiry, follow_files, unready_reason
+from webhook.tls import expiry, unready_reason
 
 _INTERRUPT_TIMEOUT_S: Final = 2.0
+_FILES_POLL_S: Final = 2.0
 _FIRST_LOOK_S: Final = 3.0
 _ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 
@@ -42,8 +44,10 @@ class Serving:
     """What both kinds of source are served with."""
 
     settings: ServerSettings
-    files: CertificateFiles
     context: HotContext
+    """What handshakes are served with."""
+    keeper: FileKeeper
+    """Puts what files hold into the context."""
     announce: Announce
     """Tells a person one line."""
 
@@ -120,6 +124,8 @@ async def _serve(
             serving.announce(f"health: http://{host}:{health.port}/readyz")
         await server.start()
         stack.push_async_callback(server.close)
+        # In the same turn of the loop, so no handshake finds nothing to be served with.
+        serving.keeper.start()
         address = f"https://{_shown_host(settings.host)}:{server.port}{PATH}"
         await stack.enter_async_context(
             _in_background(_announce(wait_ready, serving.announce, address), "announcement")
@@ -181,7 +187,7 @@ async def _certificate(serving: Serving, metrics: Metrics) -> AsyncIterator[None
         return 0.0 if end is None else end.timestamp()
 
     metrics.watch_certificate(not_after_s)
-    async with _in_background(follow_files(serving.files, serving.context), "certificate files"):
+    async with _in_background(serving.keeper.run(poll_s=_FILES_POLL_S), "certificate files"):
         yield
 
 

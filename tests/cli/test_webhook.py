@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
@@ -136,8 +137,12 @@ async def test_it_serves_the_folder_prints_its_address_and_ends_on_sigterm(start
     assert (response["uid"], response["allowed"], "patch" in response) == ("u-1", True, True)
     assert status == 0
     lines = [json.loads(line) for line in log.splitlines()]
-    assert [line["event"] for line in lines] == ["review was answered", "ending began"]
-    assert lines[0]["grants"] == ["gpu.sharing/timeslice-1of8"]
+    assert [line["event"] for line in lines] == [
+        "certificate was taken into service",
+        "review was answered",
+        "ending began",
+    ]
+    assert lines[1]["grants"] == ["gpu.sharing/timeslice-1of8"]
 
 
 async def test_sigterm_under_load_loses_no_review(start: Start) -> None:
@@ -226,7 +231,7 @@ async def test_changed_certificate_files_are_served_without_a_restart(
         status, log = await running.end()
 
     assert status == 0
-    assert "certificate was changed" in log
+    assert "certificate was taken into service" in log
 
 
 async def test_it_waits_for_a_cluster_and_then_serves_its_policies(
@@ -322,7 +327,7 @@ def test_a_missing_file_is_one_sentence_and_exit_2(files: Path, name: str) -> No
     status, sentence = refused_here(files)
 
     assert status == 2
-    assert f"{name}: it cannot be read: No such file or directory" in sentence
+    assert f"{name}: cannot be read: No such file or directory" in sentence
 
 
 def test_a_certificate_of_another_key_is_refused(files: Path, authority: trustme.CA) -> None:
@@ -333,6 +338,20 @@ def test_a_certificate_of_another_key_is_refused(files: Path, authority: trustme
 
     assert status == 2
     assert "does not belong to the key" in sentence
+
+
+def test_an_expired_certificate_is_one_sentence_and_exit_2(
+    files: Path, authority: trustme.CA
+) -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    issued = authority.issue_cert("localhost", not_after=yesterday)
+    issued.cert_chain_pems[0].write_to_path(str(files / "tls.crt"))
+    issued.private_key_pem.write_to_path(str(files / "tls.key"))
+
+    status, sentence = refused(arguments(files))
+
+    assert status == 2
+    assert "expired" in sentence
 
 
 @pytest.mark.parametrize("made", ["nothing", "a file", "an empty folder"])
