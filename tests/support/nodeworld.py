@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from sharing.board import Board
+from sharing.board import Board, Placement
 from sharing.layout import GpuLayout
-from sharing.miglayout import legal_placements
+from sharing.miglayout import Placed, legal_placements
+from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.node.held import Held, Hold, Holder
 from sharing.node.observed import GpuProcess, GpuState, Instance
@@ -60,20 +61,33 @@ class World:
         return plan_gpu(self.gpu, self.wanted, view or self.view(), served=self.served)
 
     def turn(
-        self, *, meanwhile: Callable[[], None] = lambda: None, crash_after: int | None = None
+        self,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+        crash_after: int | None = None,
+        refuse_after: int | None = None,
     ) -> GpuPlan:
-        """One pass of the agent: look, offer, do what is ready; perhaps die on the way."""
+        """One pass of the agent: look, offer, do what is ready; perhaps die on the way.
+
+        Args:
+            meanwhile: What happens between the look and the first step.
+            crash_after: The agent dies before this step.
+            refuse_after: The driver refuses this step, so the rest is not tried.
+        """
         view = self.view()
         plan = self.plan(view)
         meanwhile()
         offer = offer_of(self.gpu, plan.target, view)
-        self.listed = frozenset(offered(share) for share in offer.shares)
+        healthy = () if self.gpu.lost else offer.shares
+        self.listed = frozenset(offered(share) for share in healthy)
         if plan.ready and not isinstance(plan.ready[0], Advertise):
             self.served = None
         physical = [step for step in plan.ready if not isinstance(step, Advertise | Withdraw)]
         for done, step in enumerate(physical):
             if done == crash_after:
                 self.crash()
+                return plan
+            if done == refuse_after or not self.allows(step):
                 return plan
             self.do(step)
         if not physical and any(isinstance(step, Advertise) for step in plan.ready):
@@ -92,6 +106,26 @@ class World:
             if not self.plan().steps:
                 return
         raise AssertionError(f"no end in sight: {self.plan()}")
+
+    def allows(self, step: Step) -> bool:
+        """Whether the driver does a step; what happened since the look may stand against it."""
+        if self.gpu.lost:
+            return False
+        match step:
+            case DestroyInstance(gi_id=gi_id):
+                return gi_id in {one.gi_id for one in self.gpu.instances}
+            case CreateInstance(profile=profile, placement=placement):
+                legal = legal_placements(self.gpu.board, profile, self.occupied)
+                return self.gpu.mig_enabled and placement in legal
+            case SetMigMode():
+                return not self.gpu.instances
+            case _:
+                return True
+
+    @property
+    def occupied(self) -> tuple[Placed, ...]:
+        """All instances, half-made ones too: they take their place."""
+        return tuple(Placed(one.profile, one.placement) for one in self.gpu.instances)
 
     # -- what steps do
 
@@ -129,15 +163,18 @@ class World:
 
     def _create(self, step: CreateInstance) -> None:
         assert self.gpu.mig_enabled
-        legal = legal_placements(self.gpu.board, step.profile, self.gpu.placed)
+        legal = legal_placements(self.gpu.board, step.profile, self.occupied)
         assert step.placement in legal
+        self._add(step.profile, step.placement)
+
+    def _add(self, profile: MigProfile, placement: Placement) -> None:
         self.made += 1
         instance = Instance(
-            profile=step.profile,
-            placement=step.placement,
+            profile=profile,
+            placement=placement,
             gi_id=self.made,
             mig_uuid=f"MIG-{self.made}",
-            memory_mib=self.gpu.board.mig_profile(step.profile).memory_mib,
+            memory_mib=self.gpu.board.mig_profile(profile).memory_mib,
         )
         self.gpu = replace(self.gpu, instances=(*self.gpu.instances, instance))
 
@@ -172,10 +209,30 @@ class World:
         )
         self.gpu = replace(self.gpu, instances=halved)
 
+    def foreign_create(self, profile: MigProfile, choose: Callable[[int], int]) -> None:
+        """Somebody else makes an instance, if there is room; ``choose`` takes one of n places."""
+        legal = legal_placements(self.gpu.board, profile, self.occupied)
+        if self.gpu.mig_enabled and legal:
+            self._add(profile, legal[choose(len(legal))])
+
+    def foreign_destroy(self, gi_id: int) -> None:
+        """Somebody else destroys an instance that no process uses; a pod may hold it."""
+        left = tuple(one for one in self.gpu.instances if one.gi_id != gi_id)
+        self.gpu = replace(self.gpu, instances=left)
+
+    def lose(self) -> None:
+        """The GPU falls off the bus; what runs on it ends."""
+        self.gpu = replace(self.gpu, lost=True, processes=())
+
+    def come_back(self) -> None:
+        """A reset brings it back, empty."""
+        self.gpu = replace(self.gpu, lost=False, instances=())
+
     def reboot(self) -> None:
         keeps_mode = not self.gpu.board.resetless
         self.gpu = replace(
             self.gpu,
+            lost=False,
             instances=(),
             processes=(),
             mps=None,
@@ -197,6 +254,8 @@ class World:
     def _worth(self, share: Offered) -> Fraction:
         share_class = parse_resource_name(share.resource)
         assert share_class is not None
+        if isinstance(share_class.size, MigProfile):
+            return Fraction(share_class.size.gpu_slices, self.gpu.board.mig_compute_slices)
         if share_class.mode is Mode.EXCLUSIVE:
             return Fraction(1)
         if isinstance(share_class.size, OneOf):

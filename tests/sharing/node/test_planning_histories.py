@@ -1,6 +1,12 @@
-"""Any history of layouts, pods, processes, crashes and reboots of one GPU."""
+"""Any history of layouts, pods, processes, faults, foreign hands, crashes and reboots of one GPU.
+
+``HISTORIES=10000`` runs as many as a campaign wants; a few stand in for them each day.
+"""
 
 from __future__ import annotations
+
+import os
+from functools import cache
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,12 +21,16 @@ from sharing.node.target import offered
 from sharing.size import OneOf
 from tests.support.nodeworld import World, bare_gpu
 
-BOARDS = [load().board(name) for name in ("A30-24GB", "A100-40GB", "H100-80GB", "L4-24GB")]
+BOARDS = list(load().boards)
 
 
-def mig_layouts(board: Board) -> list[tuple[Placed, ...]]:
-    plain = [offer.profile for offer in board.mig if not offer.profile.attributes]
-    return [state for state in states(board, plain) if state]
+@cache
+def mig_layouts(board: str) -> list[tuple[Placed, ...]]:
+    """Every layout that the board can have, with suffix profiles too; one for each multiset."""
+    found = {
+        tuple(sorted(at.profile for at in state)): state for state in states(load().board(board))
+    }
+    return list(found.values())
 
 
 @st.composite
@@ -31,7 +41,7 @@ def layouts(draw: st.DrawFn, board: Board) -> GpuLayout:
     if mode is Mode.EXCLUSIVE:
         return GpuLayout(mode=mode, pool=pool)
     if mode is Mode.MIG:
-        chosen = draw(st.sampled_from(mig_layouts(board)))
+        chosen = draw(st.sampled_from(mig_layouts(board.name)))
         return GpuLayout(mode=mode, sizes=tuple((at.profile, 1) for at in chosen), pool=pool)
     sizes = draw(
         st.sampled_from(
@@ -58,13 +68,24 @@ class Histories(RuleBasedStateMachine):
     def want(self, data: st.DataObject) -> None:
         self.world.wanted = data.draw(layouts(self.world.gpu.board))
 
-    @rule(data=st.data(), crash_after=st.none() | st.integers(0, 3), pod_comes=st.booleans())
-    def turn(self, data: st.DataObject, crash_after: int | None, pod_comes: bool) -> None:
+    @rule(
+        data=st.data(),
+        crash_after=st.none() | st.integers(0, 3),
+        refuse_after=st.none() | st.integers(0, 3),
+        pod_comes=st.booleans(),
+    )
+    def turn(
+        self,
+        data: st.DataObject,
+        crash_after: int | None,
+        refuse_after: int | None,
+        pod_comes: bool,
+    ) -> None:
         def meanwhile() -> None:
             if pod_comes and self.world.counted:
                 self.take(data)
 
-        self.world.turn(meanwhile=meanwhile, crash_after=crash_after)
+        self.world.turn(meanwhile=meanwhile, crash_after=crash_after, refuse_after=refuse_after)
 
     @rule()
     def kubelet_takes_in_what_it_was_told(self) -> None:
@@ -86,7 +107,7 @@ class Histories(RuleBasedStateMachine):
     def release(self, data: st.DataObject) -> None:
         self.world.release(data.draw(st.sampled_from(sorted(self.world.holds))))
 
-    @precondition(lambda self: len(self.world.gpu.processes) < 3)
+    @precondition(lambda self: len(self.world.gpu.processes) < 3 and not self.world.gpu.lost)
     @rule(data=st.data())
     def process_starts(self, data: st.DataObject) -> None:
         ids: list[int | None] = [one.gi_id for one in self.world.gpu.instances]
@@ -102,6 +123,27 @@ class Histories(RuleBasedStateMachine):
     def instance_is_halved(self, data: st.DataObject) -> None:
         ids = [one.gi_id for one in self.world.gpu.instances]
         self.world.half_make(data.draw(st.sampled_from(ids)))
+
+    @precondition(lambda self: self.world.gpu.mig_enabled and not self.world.gpu.lost)
+    @rule(data=st.data())
+    def somebody_else_makes_an_instance(self, data: st.DataObject) -> None:
+        offer = data.draw(st.sampled_from(self.world.gpu.board.mig))
+        self.world.foreign_create(offer.profile, lambda count: data.draw(st.integers(0, count - 1)))
+
+    @precondition(lambda self: self.world.gpu.instances and not self.world.gpu.processes)
+    @rule(data=st.data())
+    def somebody_else_destroys_an_instance(self, data: st.DataObject) -> None:
+        ids = [one.gi_id for one in self.world.gpu.instances]
+        self.world.foreign_destroy(data.draw(st.sampled_from(ids)))
+
+    @rule()
+    def the_gpu_is_lost(self) -> None:
+        self.world.lose()
+
+    @precondition(lambda self: self.world.gpu.lost)
+    @rule()
+    def the_gpu_comes_back(self) -> None:
+        self.world.come_back()
 
     @rule()
     def agent_crashes(self) -> None:
@@ -124,6 +166,8 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.stop_processes()
+        if self.world.gpu.lost:
+            self.world.come_back()
         for share in sorted(self.world.holds):
             self.world.release(share)
         self.world.settle()
@@ -137,7 +181,7 @@ class Histories(RuleBasedStateMachine):
 
 
 Histories.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=int(os.environ.get("HISTORIES", "150")),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
