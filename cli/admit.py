@@ -54,6 +54,8 @@ class Result:
     """Objects that make no pods, by kind."""
     answers: tuple[dict[str, Any], ...]
     """Answers to AdmissionReviews."""
+    ungoverned: tuple[str, ...]
+    """Namespaces of these objects that have no policy."""
 
     @property
     def exit_code(self) -> int:
@@ -228,7 +230,13 @@ def decide(objects: Iterable[KubeObject], namespace: str, snapshot: Snapshot) ->
                 expected="the one or the other",
                 fix="use one call for each",
             )
-    return Result(previews=tuple(previews), passed_over=passed_over, answers=tuple(answers))
+    namespaces = sorted({decided.namespace for decided in previews})
+    return Result(
+        previews=tuple(previews),
+        passed_over=passed_over,
+        answers=tuple(answers),
+        ungoverned=tuple(n for n in namespaces if snapshot.policies.profile_for(n).untouched),
+    )
 
 
 def _answer(found: KubeObject, snapshot: Snapshot) -> dict[str, Any]:
@@ -262,7 +270,7 @@ def print_result(result: Result, output: str) -> None:
         case _:
             from cli.admittable import print_table
 
-            print_table(result.previews, result.passed_over)
+            print_table(result.previews, result.passed_over, result.ungoverned)
 
 
 def _print_answers(answers: Iterable[dict[str, Any]], output: str) -> None:

@@ -15,10 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.printable import printable
+from sharing.names import MODE_LABEL, PROFILE_LABEL
 from webhook.preview import Preview
 from webhook.verdict import VerdictKind
 
 _PLAIN_WIDTH: Final = 100
+_MOST_NAMES: Final = 5
 _STYLES: Final = {
     VerdictKind.ALLOW: "green",
     VerdictKind.PATCH: "cyan",
@@ -31,7 +33,9 @@ _SUMMARY: Final = {
 }
 
 
-def print_table(previews: Sequence[Preview], passed_over: Mapping[str, int]) -> None:
+def print_table(
+    previews: Sequence[Preview], passed_over: Mapping[str, int], ungoverned: Sequence[str]
+) -> None:
     """Print one row a container that gets a share, then what there is to say about each object."""
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -42,6 +46,8 @@ def print_table(previews: Sequence[Preview], passed_over: Mapping[str, int]) -> 
         for decided in previews:
             _print_remarks(console, decided)
         console.print(_summary(previews, passed_over))
+        if ungoverned:
+            console.print(_hint(ungoverned))
     # Cells are padded; blanks at the ends of lines only disturb whoever pipes them on.
     lines = (line.rstrip() for line in captured.get().splitlines())
     sys.stdout.write("\n".join(lines) + "\n")
@@ -87,6 +93,15 @@ def _print_remarks(console: Console, decided: Preview) -> None:
     for word, style, text in remarks:
         line = f"[{style}]{word}[/] {escape(printable(text))}"
         console.print(Padding(line, (0, 0, 0, 2)))
+
+
+def _hint(ungoverned: Sequence[str]) -> str:
+    names = escape(printable(", ".join(ungoverned[:_MOST_NAMES])))
+    more = f" and {len(ungoverned) - _MOST_NAMES} more" if len(ungoverned) > _MOST_NAMES else ""
+    return (
+        f"Without policy, so pods stay as they are: {names}{more}. A namespace's label gives one: "
+        f"--namespace-label {PROFILE_LABEL}=NAME or {MODE_LABEL}=mps"
+    )
 
 
 def _summary(previews: Sequence[Preview], passed_over: Mapping[str, int]) -> str:

@@ -7,6 +7,7 @@ low-level server is used, without router and middlewares, since an API server ca
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -24,6 +25,7 @@ _LINGER_S: Final = 2.0
 _SHUTDOWN_TIMEOUT_S: Final = 2.0
 """How long we wait for a peer's end of the TLS session."""
 _BACKLOG: Final = 1024
+_NO_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _LOOK_S: Final = 0.05
 SERVER_HEADER: Final = "gpu-sharing"
 
@@ -114,6 +116,14 @@ class Connection(web.RequestHandler):
             self.abort()
 
 
+def _unusable(host: str, port: int, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"address {host or '*'}:{port}",
+        f"cannot listen there: {error.strerror or error}",
+        fix="end the program that uses it, or choose another host or port",
+    )
+
+
 class Listener(web.Server):
     """Accepts connections up to a bound, and knows when the last one is gone."""
 
@@ -159,28 +169,36 @@ class Listener(web.Server):
         Raises:
             UnavailableError: The port cannot be had.
         """
-        handshake_timeout_s = None if tls is None else self._settings.handshake_timeout_s
-        shutdown_timeout_s = None if tls is None else _SHUTDOWN_TIMEOUT_S
         # A free port is one number only on one address.
         address = host or ("0.0.0.0" if port == 0 else None)
         try:
-            self._server = await self._loop.create_server(
-                self,
-                address,
-                port,
-                ssl=tls,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=handshake_timeout_s,
-                ssl_shutdown_timeout=shutdown_timeout_s,
-            )
+            self._server = await self._bind(address, port, tls)
         except OSError as error:
-            raise UnavailableError(
-                f"address {host or '*'}:{port}",
-                f"cannot listen there: {error.strerror or error}",
-                fix="end the program that uses it, or choose another host or port",
-            ) from error
+            if host or error.errno not in _NO_FAMILY:
+                raise _unusable(host, port, error) from error
+            # Everywhere includes IPv6, which this machine does not have.
+            self._server = await self._bind_ipv4(port, tls)
         number: int = self._server.sockets[0].getsockname()[1]
         return number
+
+    async def _bind_ipv4(self, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+        try:
+            return await self._bind("0.0.0.0", port, tls)
+        except OSError as error:
+            raise _unusable("0.0.0.0", port, error) from error
+
+    async def _bind(
+        self, address: str | None, port: int, tls: ssl.SSLContext | None
+    ) -> asyncio.Server:
+        return await self._loop.create_server(
+            self,
+            address,
+            port,
+            ssl=tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=None if tls is None else self._settings.handshake_timeout_s,
+            ssl_shutdown_timeout=None if tls is None else _SHUTDOWN_TIMEOUT_S,
+        )
 
     def opened(self, connection: Connection) -> None:
         """Count a new connection; beyond the bound the longest idle one gives way, or this one."""

@@ -372,6 +372,14 @@ def test_an_empty_stream_is_nothing_and_no_error() -> None:
     assert (result.exit_code, json.loads(result.stdout)) == (0, [])
 
 
+def test_a_namespace_without_policy_is_told_what_it_lacks() -> None:
+    without, with_policy = admit(text=POD).output, admit(*MPS, text=POD).output
+
+    assert "Without policy, so pods stay as they are: default." in without
+    assert "--namespace-label gpu.sharing/profile=NAME" in " ".join(without.split())
+    assert "Without policy" not in with_policy
+
+
 def test_manifests_cannot_steer_the_terminal() -> None:
     name = "train\\u001b[2J\\u0007"
     text = POD.replace("name: train", f'name: "{name}", annotations: {{gpu.sharing/x: "\\e[31m"}}')
