@@ -30,6 +30,7 @@ _TIER_OF: Final = {
 _LABELS: Final = {MANAGED_LABEL: "true"}
 """The agent under test serves only nodes that say so."""
 _LOGS: Final = "cluster-logs"
+_KEPT: Final = pytest.StashKey[list[Path]]()
 _TAIL_LINES: Final = 12
 
 
@@ -65,6 +66,8 @@ def pytest_terminal_summary(
         reason = text.removeprefix("Skipped: ")
         if reason.startswith((_OFF, _MISSING)):
             reasons[reason] = reasons.get(reason, 0) + 1
+    for kept in terminalreporter.config.stash.get(_KEPT, ()):
+        terminalreporter.write_line(f"logs were kept in {kept}")
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"{count} NOT RUN: {reason}", yellow=True)
 
@@ -131,7 +134,9 @@ def _kept_logs(request: pytest.FixtureRequest, tier: str) -> Path | None:
     cache = request.config.cache
     if not request.session.testsfailed or cache is None:
         return None
-    return cache.mkdir(_LOGS) / tier
+    kept = cache.mkdir(_LOGS) / tier
+    request.config.stash.setdefault(_KEPT, []).append(kept)
+    return kept
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,22 +17,13 @@ from tests.cluster import daemons, flags
 from tests.cluster.access import Access, write_kubeconfig
 from tests.cluster.keys import Authority, service_account_keys
 from tests.cluster.plainhttp import body_of
+from tests.cluster.ports import free_ports
 from tests.cluster.waiting import until
 
 ETCD: Final = "etcd"
 APISERVER: Final = "kube-apiserver"
 SCHEDULER: Final = "kube-scheduler"
 START_TIMEOUT_S: Final = 60.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nothing listens on right now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class ControlPlane:

@@ -282,6 +282,21 @@ async def test_a_service_account_is_itself_on_the_node_too(
             await client.list(NODES)
 
 
+async def test_a_whole_machine_reboots_with_its_objects(node_box: Box, admin: Client) -> None:
+    before = await admin.get(NODES, node_box.node)
+    programs = node_box.status()
+
+    await asyncio.to_thread(node_box.reboot, whole=True)
+
+    async with Client.from_kubeconfig(node_box.access.kubeconfig()) as again:
+        after = await again.get(NODES, node_box.node)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["nodeInfo"]["bootID"] != before["status"]["nodeInfo"]["bootID"]
+    now = node_box.status()
+    assert {name for name in now if now[name]["exit"] is None} >= {"etcd", "kubelet"}
+    assert now["etcd"]["pid"] != programs["etcd"]["pid"]
+
+
 async def test_a_reboot_keeps_disks_and_loses_memory(
     node_box: Box, admin: Client, box_namespace: str
 ) -> None:

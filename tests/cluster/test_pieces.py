@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,11 @@ from tests.cluster.box.control import (
 from tests.cluster.box.forward import Forwarder
 from tests.cluster.box.image import write_image
 from tests.cluster.box.spec import NodeSpec
+from tests.cluster.daemons import start_process
 from tests.cluster.identity import identity_of, is_alive
 from tests.cluster.keys import Authority
 from tests.cluster.needs import is_static
+from tests.cluster.ports import free_ports
 from tests.cluster.waiting import NeverHappenedError, until
 
 NAMES = ("test.local/busybox:1", "test.local/pause:1")
@@ -205,6 +208,29 @@ def test_a_forwarder_copies_both_ways_and_passes_the_end_on() -> None:
                 far.sendall(b"answer")
             with near.makefile("rb") as answered:
                 assert answered.read() == b"answer"
+
+
+def test_a_daemon_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    command, log = ["sleep", "100"], tmp_path / "log"
+    asking = threading.Thread(target=lambda: started.append(start_process(command, log)))
+    asking.start()
+    asking.join()
+
+    (daemon,) = started
+    with daemon:
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                daemon.wait(0.3)
+        finally:
+            daemon.kill()
+
+
+def test_free_ports_are_not_those_that_the_kernel_gives_away() -> None:
+    ports = free_ports(4)
+
+    assert len(set(ports)) == 4
+    assert max(ports) < 32_768
 
 
 def test_waiting_says_what_it_saw_last() -> None:

@@ -17,8 +17,8 @@ from sharing.cluster.kind import GPU_NODES, MUTATING_WEBHOOKS, NODES, PODS
 from sharing.names import GRANTS_ANNOTATION, MODE_LABEL
 from sharing.quantity import parse_quantity
 from tests.cluster.box.box import Box
-from tests.cluster.controlplane import free_ports
 from tests.cluster.plainhttp import body_of
+from tests.cluster.ports import free_ports
 from tests.cluster.waiting import eventually, until
 from tests.cluster.workload import pod, reaches
 from webhook.registration import client_by_url, configuration
