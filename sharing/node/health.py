@@ -1,8 +1,16 @@
-"""Whether a GPU, or one MIG instance of it, may take new work: a state machine over events.
+"""Whether a GPU, or one MIG instance of it, may take new work: a state machine over signs.
+
+::
+
+    healthy ── sign ──> suspect ── too many ──┐          suspects take work
+       │                   │ time             ▼
+       └───── fault ───────┼────────────> unhealthy <── failed probe ─┐
+                           ▼                  │ quiet                 │
+    healthy <── time ── recovered <── probes ─┴──> probing ───────────┘
 
 A fault is acted on when it is first seen. It is over when the device was quiet for a while and
-passes its probes; the more often it falls ill, the longer the quiet has to be. What the driver
-reports about an application's own mistake is no fault of the device.
+passes its probes; the more often it falls ill, the longer the quiet has to be. What a sign means
+stands in a table (``xid``); here are the times.
 """
 
 from __future__ import annotations
@@ -10,38 +18,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final
 
+from sharing.node.xid import (
+    ADVICE,
+    RECOVERY,
+    Action,
+    FaultTable,
+    Limits,
+    Reaction,
+    Rule,
+    Sign,
+    shipped_table,
+)
 from sharing.nvml.codes import RecoveryAction
 from sharing.nvml.observed import DriverEvent, EventKind
 
-
-class Reaction(StrEnum):
-    """What an XID means for the device."""
-
-    IGNORE = "ignore"
-    """An application's fault, or none: the device is fine."""
-    ACT = "act"
-    """No new work until the device passed its probes."""
+_MOST_SIGNS: Final = 64
+"""Counted signs that an ailment remembers."""
 
 
-APPLICATION_XIDS: Final[Mapping[int, Reaction]] = MappingProxyType(
-    dict.fromkeys((13, 31, 43, 45, 68, 109), Reaction.IGNORE)
-)
-"""Graphics engine exception, memory page fault, reset channel, preemptive clean-up, video
-processor exception, context switch time-out: a program's doing.
+class State(StrEnum):
+    """How a device is."""
 
-Source: NVIDIA/k8s-device-plugin, health check, ignored XIDs; NVIDIA XID catalogue.
-"""
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    """Something was seen; it takes work."""
+    UNHEALTHY = "unhealthy"
+    PROBING = "probing"
+    """Quiet long enough, and passing probes; it takes no work yet."""
+    RECOVERED = "recovered"
+    """It takes work; if it falls ill again, that is a relapse."""
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether shares of the device may be handed out."""
+        return self not in {State.UNHEALTHY, State.PROBING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthPolicy:
-    """When a device is ill and when it is well again."""
+    """When a device is ill and when it is well again; times in seconds."""
 
-    xids: Mapping[int, Reaction] = field(default_factory=lambda: APPLICATION_XIDS)
-    """XIDs that are not listed are acted on."""
+    table: FaultTable = field(default_factory=shipped_table)
     quiet_s: float = 30.0
     """How long nothing bad may happen before a fault is over; doubled by each relapse."""
     longest_quiet_s: float = 3600.0
@@ -49,15 +68,32 @@ class HealthPolicy:
     """How many probes in a row have to pass."""
     forget_after_s: float = 86400.0
     """A relapse later than this counts as a first fault."""
+    flap_limit: int = 5
+    """Relapses after which the quiet is ``flap_quiet_s``."""
+    flap_quiet_s: float = 86400.0
+    cool_down_c: int = 5
+    """How far below its slowdown temperature a GPU is cool again."""
+
+    @classmethod
+    def of(cls, table: FaultTable) -> HealthPolicy:
+        """The policy that a table with its times is."""
+        return cls(table=table, **{name: getattr(table.limits, name) for name in _TIMES})
+
+
+_TIMES: Final = tuple(Limits.model_fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ailment:
-    """A fault of a GPU or MIG instance; kept after its end, to know a relapse."""
+    """What is known against a GPU or MIG instance; kept after its end, to know a relapse."""
 
+    state: State = State.UNHEALTHY
     reason: str
     """One word for machines: ``Xid79``, ``GpuLost``."""
     message: str
+    xid: int | None = None
+    action: Action = Action.NONE
+    """What is to be done, where somebody has to."""
     since: float
     """Unix time at which it was first seen, seconds."""
     last: float
@@ -66,11 +102,23 @@ class Ailment:
     passed: int = 0
     """Probes passed in a row."""
     over: float | None = None
-    """Unix time of recovery; None while it lasts."""
+    """Unix time of the latest recovery; None if there was none."""
+    until: float = 0.0
+    """Unix time until which a suspect is one."""
+    signs: tuple[tuple[str, float], ...] = ()
+    """Counted signs: reason and Unix time."""
+
+    @property
+    def advice(self) -> str:
+        """What a person has to do; empty if nothing."""
+        return ADVICE.get(self.action, "")
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept on disk."""
-        return {name: getattr(self, name) for name in _FIELDS}
+        raw = {name: getattr(self, name) for name in _FIELDS}
+        raw["state"], raw["action"] = str(self.state), str(self.action)
+        raw["signs"] = [list(sign) for sign in self.signs]
+        return raw
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ailment:
@@ -81,28 +129,51 @@ class Ailment:
         """
         try:
             over = raw["over"]
+            xid = raw.get("xid")
+            state = raw.get("state") or (State.UNHEALTHY if over is None else State.RECOVERED)
             return cls(
+                state=State(state),
                 reason=str(raw["reason"]),
                 message=str(raw["message"]),
+                xid=None if xid is None else int(xid),
+                action=Action(raw.get("action", "")),
                 since=float(raw["since"]),
                 last=float(raw["last"]),
                 relapses=int(raw["relapses"]),
                 passed=int(raw["passed"]),
                 over=None if over is None else float(over),
+                until=float(raw.get("until", 0.0)),
+                signs=tuple((str(reason), float(at)) for reason, at in raw.get("signs", ())),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"no ailment: {error}") from error
 
 
-_FIELDS: Final = ("reason", "message", "since", "last", "relapses", "passed", "over")
+_FIELDS: Final = (
+    "reason",
+    "message",
+    "xid",
+    "since",
+    "last",
+    "relapses",
+    "passed",
+    "over",
+    "until",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A sign that a device is ill."""
+    """A sign that a device is ill, or may be."""
 
     reason: str
     message: str
+    rule: Rule
+    xid: int | None = None
+    action: Action | None = None
+    """In place of the rule's, where the driver itself says what to do."""
+    steady: bool = False
+    """It is seen at every look as long as it lasts, so seeing it again counts nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,69 +184,179 @@ class Probe:
     """The driver answers every question about it."""
     recovery_action: RecoveryAction = RecoveryAction.NONE
     """What the driver wants to be done first."""
+    well: bool = True
+    """Nothing else that was seen forbids new work."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether it speaks for the device."""
+        return self.readable and self.well and self.recovery_action is RecoveryAction.NONE
 
 
 def finding_of(event: DriverEvent, policy: HealthPolicy) -> Finding | None:
     """What an event says about the device; None if it is no sign of illness."""
     match event.kind:
         case EventKind.XID:
-            if policy.xids.get(event.data, Reaction.ACT) is Reaction.IGNORE:
+            rule = policy.table.of_xid(event.data)
+            if rule.reaction is Reaction.IGNORE:
                 return None
+            name = f": {rule.name}" if rule.name else ""
             return Finding(
                 reason=f"Xid{event.data}",
-                message=f"the driver reported XID {event.data}; see NVIDIA's XID catalogue",
+                message=f"XID {event.data}{name}",
+                rule=rule,
+                xid=event.data,
             )
         case EventKind.LOST:
-            return Finding(reason="GpuLost", message="the GPU fell off the bus")
+            return sign_of(Sign.GPU_LOST, policy)
         case EventKind.UNAVAILABLE:
-            return Finding(reason="GpuUnavailable", message="the driver says it is unavailable")
+            return sign_of(Sign.GPU_UNAVAILABLE, policy)
         case EventKind.RECOVERY_ACTION:
-            if event.data == RecoveryAction.NONE:
-                return None
-            return Finding(
-                reason="RecoveryAction", message=f"the driver recommends {_action(event.data)}"
-            )
+            return recovery_of(event.data, policy)
         case EventKind.MIG_CONFIG | EventKind.ECC | EventKind.OTHER:
-            return None
+            return None  # a reason to look; what the look shows decides
 
 
-def fell_ill(before: Ailment | None, finding: Finding, now: float, policy: HealthPolicy) -> Ailment:
-    """The ailment after a sign of illness."""
-    if before is None or (before.over is not None and now - before.over > policy.forget_after_s):
-        return Ailment(reason=finding.reason, message=finding.message, since=now, last=now)
-    if before.over is None:
-        return replace(before, last=now, passed=0)
-    return Ailment(
+def sign_of(
+    sign: Sign, policy: HealthPolicy, detail: str = "", *, steady: bool = False
+) -> Finding | None:
+    """A finding by its line in the table; None where that says to ignore it."""
+    rule = policy.table.signs[sign]
+    if rule.reaction is Reaction.IGNORE:
+        return None
+    message = f"{rule.name}: {detail}" if detail else rule.name
+    return Finding(reason=str(sign), message=message, rule=rule, steady=steady)
+
+
+def recovery_of(data: int, policy: HealthPolicy) -> Finding | None:
+    """What the driver's recommended recovery action says; None if it recommends nothing."""
+    if data == RecoveryAction.NONE:
+        return None
+    known = RecoveryAction(data) if data in set(RecoveryAction) else None
+    word = known.name.lower().replace("_", " ") if known is not None else f"action {data}"
+    found = sign_of(Sign.RECOVERY_ACTION, policy, word, steady=True)
+    if found is None:
+        return None
+    return replace(found, action=RECOVERY[known] if known else Action.CONTACT_SUPPORT)
+
+
+def after_sign(
+    before: Ailment | None, finding: Finding, now: float, policy: HealthPolicy
+) -> Ailment:
+    """What is known against a device after a sign."""
+    if before is not None and _is_forgotten(before, now, policy):
+        before = None
+    signs = _counted(before, finding, now)
+    many = sum(reason == finding.reason for reason, _ in signs)
+    acts = finding.rule.reaction is Reaction.ACT or (
+        finding.rule.reaction is Reaction.COUNT and many >= finding.rule.limit
+    )
+    if before is not None and not before.state.takes_work:
+        return (
+            _worse(replace(before, signs=signs), finding, now)
+            if acts
+            else (replace(before, signs=signs))
+        )
+    fresh = Ailment(
+        state=State.UNHEALTHY if acts else State.SUSPECT,
         reason=finding.reason,
-        message=finding.message,
+        message=_message(finding, many),
+        xid=finding.xid,
+        action=_action(finding),
         since=now,
         last=now,
-        relapses=before.relapses + 1,
+        until=now + finding.rule.window_s,
+        signs=signs,
     )
+    if before is None:
+        return fresh
+    relapses = before.relapses + (1 if acts and before.over is not None else 0)
+    fresh = replace(fresh, relapses=relapses, over=before.over)
+    if not acts and before.state is State.SUSPECT:
+        same = before.reason == fresh.reason
+        return replace(
+            fresh if same or fresh.action.rank > before.action.rank else before,
+            since=before.since,
+            last=now,
+            until=max(before.until, fresh.until),
+            signs=signs,
+        )
+    return fresh
 
 
-def probed(before: Ailment, probe: Probe, now: float, policy: HealthPolicy) -> Ailment:
-    """The ailment after a probe: over if the device was quiet and passed often enough."""
-    if before.over is not None:
-        return before
-    if not probe.readable or probe.recovery_action is not RecoveryAction.NONE:
-        return replace(before, last=now, passed=0)
+def after_probe(before: Ailment, probe: Probe, now: float, policy: HealthPolicy) -> Ailment | None:
+    """What is known after a look at the device; None once there is nothing to remember."""
+    if before.state.takes_work:
+        return _settled(before, now, policy)
+    if not probe.passes:
+        return replace(before, state=State.UNHEALTHY, last=now, passed=0)
     if now - before.last < quiet_s(before, policy):
         return before
     passed = before.passed + 1
-    return replace(before, passed=passed, over=now if passed >= policy.probes else None)
+    if passed < policy.probes:
+        return replace(before, state=State.PROBING, passed=passed)
+    return replace(before, state=State.RECOVERED, passed=passed, over=now)
 
 
 def quiet_s(ailment: Ailment, policy: HealthPolicy) -> float:
     """How long the device has to be quiet, in seconds."""
+    if ailment.relapses >= policy.flap_limit:
+        return policy.flap_quiet_s
     return float(min(policy.quiet_s * 2.0 ** min(ailment.relapses, 30), policy.longest_quiet_s))
+
+
+def state_of(ailment: Ailment | None) -> State:
+    """How a device is."""
+    return State.HEALTHY if ailment is None else ailment.state
 
 
 def is_ill(ailment: Ailment | None) -> bool:
     """Whether the device may take no new work."""
-    return ailment is not None and ailment.over is None
+    return not state_of(ailment).takes_work
 
 
-def _action(data: int) -> str:
-    known = {int(action): action.name.lower().replace("_", " ") for action in RecoveryAction}
-    return known.get(data, f"action {data}")
+def _settled(before: Ailment, now: float, policy: HealthPolicy) -> Ailment | None:
+    """A suspect whose time is up is what it was before; a recovery is forgotten in time."""
+    if before.state is State.SUSPECT and now >= before.until:
+        if before.over is None:
+            return None
+        before = replace(before, state=State.RECOVERED)
+    return None if _is_forgotten(before, now, policy) else before
+
+
+def _is_forgotten(ailment: Ailment, now: float, policy: HealthPolicy) -> bool:
+    return (
+        ailment.state is State.RECOVERED
+        and ailment.over is not None
+        and now - ailment.over > policy.forget_after_s
+    )
+
+
+def _counted(before: Ailment | None, finding: Finding, now: float) -> tuple[tuple[str, float], ...]:
+    signs = before.signs if before is not None else ()
+    if finding.rule.reaction is not Reaction.COUNT or finding.steady:
+        return signs
+    window = now - finding.rule.window_s
+    kept = [(reason, at) for reason, at in signs if reason != finding.reason or at > window]
+    return (*kept, (finding.reason, now))[-_MOST_SIGNS:]
+
+
+def _worse(before: Ailment, finding: Finding, now: float) -> Ailment:
+    """An illness goes on; the sign that asks most of people is the one that is told."""
+    again = replace(before, state=State.UNHEALTHY, last=now, passed=0)
+    action = _action(finding)
+    if action.rank <= before.action.rank:
+        return again
+    return replace(
+        again, reason=finding.reason, message=finding.message, xid=finding.xid, action=action
+    )
+
+
+def _action(finding: Finding) -> Action:
+    return finding.rule.action if finding.action is None else finding.action
+
+
+def _message(finding: Finding, many: int) -> str:
+    if finding.rule.reaction is not Reaction.COUNT:
+        return finding.message
+    return f"{finding.message}, {many} of {finding.rule.limit} within {finding.rule.window_s:g} s"

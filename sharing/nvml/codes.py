@@ -69,6 +69,13 @@ class RecoveryAction(IntEnum):
     DRAIN_AND_RESET = 4
 
 
+TEMPERATURE_GPU: Final = 0
+"""``NVML_TEMPERATURE_GPU``, the sensor on the die."""
+THRESHOLD_SHUTDOWN: Final = 0
+THRESHOLD_SLOWDOWN: Final = 1
+"""``NVML_TEMPERATURE_THRESHOLD_*``, degrees Celsius."""
+
+
 class ComputeMode(IntEnum):
     """``nvmlComputeMode_t``; 1 was removed from the driver."""
 
@@ -88,7 +95,17 @@ class TopologyLevel(IntEnum):
     SYSTEM = 50
 
 
+FIELD_ECC_CORRECTED: Final = 3
+"""Corrected memory errors since the driver was loaded."""
+FIELD_ECC_UNCORRECTED: Final = 4
+"""Memory errors since the driver was loaded that ECC could not correct."""
+FIELD_NVLINK_RECOVERIES: Final = 59
+"""Errors after which NVLinks had to be trained again, all links together."""
 FIELD_NVLINK_COUNT: Final = 91
+FIELDS_REMAPPED: Final = (142, 143, 144, 145)
+"""Remapped rows: corrected, uncorrected, pending, failed."""
+FIELD_NVLINK_STATE: Final = 165
+"""Whether a link is up; the scope of the field is the link's number."""
 FIELD_RESETLESS_MIG: Final = 184
 FIELD_MIG_QUERY_ANY_MODE: Final = 199
 """Whether MIG profiles and placements can be listed while MIG mode is off."""

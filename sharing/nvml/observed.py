@@ -44,6 +44,24 @@ class GpuFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """Measures of a GPU's health; None or empty where the board or driver does not tell."""
+
+    ecc_uncorrected: int | None = None
+    """Memory errors since the driver was loaded that ECC could not correct."""
+    rows_pending: bool = False
+    """A memory row is remapped at the next reset."""
+    rows_failed: bool = False
+    """A memory row could not be remapped: no spare one is left."""
+    temperature_c: int | None = None
+    slowdown_c: int | None = None
+    """Where the hardware slows itself down."""
+    nvlinks_down: tuple[int, ...] = ()
+    nvlink_recoveries: int | None = None
+    """Errors after which NVLinks had to be trained again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedGpu:
     """One GPU as the driver reports it now; if it has a fault, as it was known before."""
 
@@ -65,6 +83,7 @@ class ObservedGpu:
     """The mode after the next reset; differs from ``mig_mode`` while a change waits."""
     compute_mode: ComputeMode = ComputeMode.DEFAULT
     recovery_action: RecoveryAction = RecoveryAction.NONE
+    vitals: Vitals = Vitals()
     instances: tuple[MigInstance, ...] = ()
     """By start; meaningless while ``fault`` is set."""
     fault: GpuFault | None = None

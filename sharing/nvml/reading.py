@@ -10,7 +10,6 @@ from sharing.board import Architecture, Board, BoardMigProfile, Placement
 from sharing.nvml.binding import Binding
 from sharing.nvml.codes import (
     COMPUTE_ENUM_BY_SLICES,
-    FIELD_RECOVERY_ACTION,
     FIELD_RESETLESS_MIG,
     Code,
     ComputeMode,
@@ -19,6 +18,7 @@ from sharing.nvml.codes import (
 from sharing.nvml.errors import NvmlError
 from sharing.nvml.observed import MigInstance, ObservedGpu
 from sharing.nvml.offering import differences, offered_profiles
+from sharing.nvml.vitals import read_fields, read_link_count, read_slowdown_c, read_vitals
 
 _MIB: Final = 1 << 20
 _NODE_WORDS: Final = 4
@@ -47,6 +47,9 @@ class GpuFacts:
     pci_bus_id: str
     numa_node: int | None
     differences: tuple[str, ...]
+    links: int = 0
+    """NVLinks, up or down."""
+    slowdown_c: int | None = None
 
 
 @dataclass(slots=True)
@@ -71,7 +74,9 @@ def read_gpu(binding: Binding, handle: Any, index: int, memory: Memory) -> Obser
     subject = f"GPU {uuid}"
     current, pending = binding.attempt("DeviceGetMigMode", handle, default=(0, 0), subject=subject)
     mode = binding.attempt("DeviceGetComputeMode", handle, default=0, subject=subject)
-    action = _field(binding, handle, FIELD_RECOVERY_ACTION, uuid)
+    action, vitals = read_vitals(
+        binding, handle, links=facts.links, slowdown_c=facts.slowdown_c, subject=subject
+    )
     if current and not all(each.placements for each in facts.board.mig):
         facts = memory.facts[uuid] = _facts(binding, handle, uuid)
     return replace(
@@ -82,6 +87,7 @@ def read_gpu(binding: Binding, handle: Any, index: int, memory: Memory) -> Obser
         recovery_action=RecoveryAction(action)
         if action in set(RecoveryAction)
         else RecoveryAction.NONE,
+        vitals=vitals,
         instances=_instances(binding, handle, facts, memory) if current else (),
     )
 
@@ -181,6 +187,8 @@ def _facts(binding: Binding, handle: Any, uuid: str) -> GpuFacts:
         pci_bus_id=bus_id,
         numa_node=_numa_node(binding, handle, uuid),
         differences=differences(board, known) if known else (),
+        links=read_link_count(binding, handle, subject),
+        slowdown_c=read_slowdown_c(binding, handle, subject),
     )
 
 
@@ -198,7 +206,7 @@ def _board(
     architecture = _ARCHITECTURES.get(number, Architecture.UNKNOWN)
     profiles = offered_profiles(binding, handle, uuid=uuid, total_mib=total_mib, known=known)
     ends = [place.end for each in profiles for place in each.placements]
-    resetless = _field(binding, handle, FIELD_RESETLESS_MIG, uuid)
+    (resetless,) = read_fields(binding, handle, (FIELD_RESETLESS_MIG,), subject)
     guess = bool(profiles) and architecture not in _NEEDS_RESET
     return Board(
         name=known.name if known else product,
@@ -283,15 +291,6 @@ def _mig_device(binding: Binding, parent: Any, index: int, uuid: str) -> Any:
         if error.code in {Code.NOT_FOUND, Code.INVALID_ARGUMENT}:
             return None
         raise
-
-
-def _field(binding: Binding, handle: Any, number: int, uuid: str) -> int | None:
-    values = binding.attempt(
-        "DeviceGetFieldValues", handle, [number], default=None, subject=f"GPU {uuid}"
-    )
-    if values is None or values[0].nvmlReturn != Code.SUCCESS:
-        return None
-    return int(values[0].value.uiVal)
 
 
 def _numa_node(binding: Binding, handle: Any, uuid: str) -> int | None:
