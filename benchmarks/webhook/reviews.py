@@ -102,7 +102,7 @@ def _typical(variables: int) -> dict[str, Any]:
     }
     main["volumeMounts"] += [
         {"name": "data", "mountPath": "/data"},
-        {"name": "shm", "mountPath": "/dev/shm"},
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  a mount path of the pod
     ]
     main["livenessProbe"] = _probe("/healthz", delay_s=30)
     main["readinessProbe"] = _probe("/readyz", delay_s=5)
@@ -297,6 +297,9 @@ def _owned(value: object) -> dict[str, Any]:
     if isinstance(value, list) and value and isinstance(value[0], dict) and "name" in value[0]:
         return {
             ".": {},
-            **{f'k:{{"name":"{one["name"]}"}}': {".": {}, "f:name": {}} for one in value[:_FEW_VARIABLES]},
+            **{
+                f'k:{{"name":"{one["name"]}"}}': {".": {}, "f:name": {}}
+                for one in value[:_FEW_VARIABLES]
+            },
         }
     return {}
