@@ -38,6 +38,22 @@ class Holder(StatusModel):
     container: str
 
 
+class Health(StatusModel):
+    """How a GPU, or one MIG instance of it, is."""
+
+    healthy: bool = True
+    """Whether it takes new work."""
+    state: str = "healthy"
+    """healthy, suspect, unhealthy, probing or recovered."""
+    reason: str = ""
+    """One word: ``Xid79``, ``GpuLost``, ``Cordoned``."""
+    message: str = ""
+    xid: int | None = None
+    action: str = ""
+    """What is to be done about it, as NVIDIA's XID catalogue says."""
+    since: str | None = None
+
+
 class ObservedShare(StatusModel):
     """One share as it is advertised to the kubelet."""
 
@@ -50,15 +66,8 @@ class ObservedShare(StatusModel):
     healthy: bool = True
     mig_uuid: str | None = None
     holders: tuple[Holder, ...] = ()
-
-
-class Health(StatusModel):
-    """A GPU's health."""
-
-    healthy: bool = True
-    reason: str = ""
-    message: str = ""
-    since: str | None = None
+    fault: Health | None = None
+    """Where it is a MIG instance that is ill by itself."""
 
 
 class ObservedGpuStatus(StatusModel):
