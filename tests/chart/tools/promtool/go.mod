@@ -1,0 +1,3 @@
+module promtools
+
+go 1.26.0
