@@ -103,10 +103,15 @@ class Daemons:
         DaemonEndedError: A program ended without being told.
         """
         for name, process in self._running.items():
-            if process.poll() is not None:
-                raise DaemonEndedError(
-                    f"{name} ended with {process.returncode}\n{tail(self.logs, name)}"
-                )
+            check_runs(process, self.logs, name)
+
+
+def check_runs(process: subprocess.Popen[bytes], logs: Path, name: str) -> None:
+    """Raises:
+    DaemonEndedError: The process ended; its log's tail is in the message.
+    """
+    if process.poll() is not None:
+        raise DaemonEndedError(f"{name} ended with {process.returncode}\n{tail(logs, name)}")
 
 
 def tail(logs: Path, name: str = "*", lines: int = _TAIL_LINES) -> str:

@@ -17,6 +17,7 @@ from sharing.cluster.kind import GPU_NODES, MUTATING_WEBHOOKS, NODES, PODS
 from sharing.names import GRANTS_ANNOTATION, MODE_LABEL
 from sharing.quantity import parse_quantity
 from tests.cluster.box.box import Box
+from tests.cluster.daemons import check_runs
 from tests.cluster.plainhttp import body_of
 from tests.cluster.ports import free_ports
 from tests.cluster.waiting import eventually, until
@@ -70,7 +71,10 @@ def agent(with_crds: Box) -> Iterator[Box]:
     words = [str(word) for option in options.items() for word in option]
     process = box.start_outside("agent", (*COMMAND, "agent", *words))
     until(
-        "the agent is ready", lambda: "agent is ready" in box.log_tail("agent"), timeout_s=START_S
+        "the agent is ready",
+        lambda: "agent is ready" in box.log_tail("agent"),
+        timeout_s=START_S,
+        still=partial(check_runs, process, box.spec.logs, "agent"),
     )
     yield box
     process.terminate()
@@ -96,7 +100,12 @@ def served(agent: Box) -> Iterator[Box]:
     }
     words = [str(word) for option in options.items() for word in option]
     process = box.start_outside("webhook", (*COMMAND, "webhook", *words))
-    until("the webhook is ready", lambda: body_of(health, "/readyz"), timeout_s=START_S)
+    until(
+        "the webhook is ready",
+        lambda: body_of(health, "/readyz"),
+        timeout_s=START_S,
+        still=partial(check_runs, process, box.spec.logs, "webhook"),
+    )
     url = f"https://127.0.0.1:{box.let_in(port)}/mutate"
     hook = configuration(client_by_url(url, box.access.ca.read_bytes()))
     path = MUTATING_WEBHOOKS.path()
