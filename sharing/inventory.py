@@ -54,7 +54,7 @@ class Inventory:
         return any(c.mode is mode and c.pool == pool for c in self.offers())
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8)
 def _offers(
     inventory: Inventory, node_selector: tuple[tuple[str, str], ...]
 ) -> Mapping[ShareClass, Offer]:
@@ -100,4 +100,12 @@ def node_offers(
             largest_memory_mib=merged.memory_mib,
             milli=merged.milli,
         )
-    return tuple(sorted(offers.values(), key=lambda offer: offer.share_class.sort_key))
+    return _one_of_equals(
+        tuple(sorted(offers.values(), key=lambda offer: offer.share_class.sort_key))
+    )
+
+
+@lru_cache(maxsize=4096)
+def _one_of_equals(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """Nodes with one layout share one tuple: less memory, and quick to tell alike."""
+    return offers

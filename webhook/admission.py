@@ -23,6 +23,7 @@ from webhook.request import PodRequest, read_request
 from webhook.review import Review
 from webhook.shape import check_shape
 from webhook.verdict import ALLOWED, Verdict
+from webhook.where import where_of
 from webhook.workload import Legalised, legalise, templates_of
 
 _NODES: Final = "system:nodes"
@@ -152,7 +153,8 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     if not request.asks:
         return _without_share(pod, request, profile)
     check_pod(pod, request.containers, profile)
-    decision = decide(request, profile, inventory)
+    spec = mapping(pod, "spec")
+    decision = decide(request, profile, inventory, where_of(spec, profile.node_selector))
     operations: list[PatchOperation] = []
     warnings = list(decision.warnings)
     for one in decision.decided:
@@ -161,7 +163,6 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     for container in request.containers:
         if container.path not in given:
             warnings += _withhold(container, profile, request, operations)
-    spec = mapping(pod, "spec")
     if profile.places:
         operations += placement.place(spec, profile)
         warnings += map(explain.clipped, placement.overridden(spec, profile))

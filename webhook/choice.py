@@ -66,6 +66,17 @@ def solve(want: Want, mode: Mode, field: Field) -> Solved | None:
     return None if share is None else solved(want, share, mode, field.profile)
 
 
+@lru_cache(maxsize=512)
+def options(want: Want, mode: Mode, field: Field) -> tuple[Solved, ...]:
+    """All classes that serve a want in a mode, smallest first."""
+    smallest = solve(want, mode, field)
+    if smallest is None:
+        return ()
+    if want.named is not None or want.number > 1 or is_elsewhere(want, field.profile):
+        return (smallest,)
+    return tuple(solved(want, c, mode, field.profile) for c in _suitable(want, mode, field))
+
+
 def solved(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) -> Solved:
     """A class as the answer to a want."""
     whole = share.share_class.mode is Mode.EXCLUSIVE
@@ -115,7 +126,7 @@ def pick(want: Want, mode: Mode, field: Field) -> Candidate | None:
     elif is_elsewhere(want, field.profile):
         return assumed(ShareClass(mode=Mode.EXCLUSIVE, pool=field.profile.spec.pool))
     else:
-        one = _smallest(want, mode, field)
+        one = next(iter(_suitable(want, mode, field)), None)
     if one is None or want.number == 1 or one.share_class.mode is Mode.EXCLUSIVE:
         return one
     size = _multiple(one.share_class.size, want.number)
@@ -129,18 +140,19 @@ def is_elsewhere(want: Want, profile: SharingProfile) -> bool:
     return keeps_whole(want, profile) or (want.form is Form.WHOLE and want.number > 1)
 
 
-def _smallest(want: Want, mode: Mode, field: Field) -> Candidate | None:
+def _suitable(want: Want, mode: Mode, field: Field) -> tuple[Candidate, ...]:
+    """The classes that are large enough, smallest first."""
     profile, known = field.profile, field.candidates(mode)
     mig_profile = want.mig_profile
     if want.form is Form.WHOLE and mode is Mode.MIG:
         mig_profile = profile.default_mig_profile
     if mig_profile is not None:
-        return next((c for c in known if c.share_class.size == mig_profile), None)
+        return tuple(c for c in known if c.share_class.size == mig_profile)
     memory_mib = memory_of(want, profile)
     if memory_mib is not None:
-        return next((c for c in known if (c.memory_mib or 0) >= memory_mib), None)
+        return tuple(c for c in known if (c.memory_mib or 0) >= memory_mib)
     fraction = fraction_of(want, profile) or Fraction(1)
-    return next((c for c in known if c.part >= fraction), None)
+    return tuple(c for c in known if c.part >= fraction)
 
 
 def memory_of(want: Want, profile: SharingProfile) -> int | None:

@@ -6,7 +6,7 @@ Warnings are one line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sharing.api.profile import SharingProfile
@@ -18,6 +18,7 @@ from webhook.ask import Ask, Form
 from webhook.errors import PolicyError, RequestError
 from webhook.grant import Grant
 from webhook.keys import EXAMPLES, Written
+from webhook.nodes import Need
 from webhook.offers import Offers
 
 LONGEST_WARNING: Final = 119
@@ -48,6 +49,16 @@ def waits(ask: Ask, share_class: ShareClass) -> str:
     return clipped(
         f"{ask.container.name}: no ready node offers {share_class}; the pod waits until one does"
     )
+
+
+def waits_together() -> str:
+    """Warning: the pod is let in though no single node has all of its shares."""
+    return clipped("no single ready node offers all of these shares; the pod waits until one does")
+
+
+def named_node_lacks() -> str:
+    """Warning: a pod that is bound to a node by name."""
+    return clipped("the node that the pod is bound to offers no such share; it waits until it does")
 
 
 def unused(written: Written) -> str:
@@ -241,15 +252,29 @@ def unknown_nodes(ask: Ask, modes: Iterable[Mode]) -> PolicyError:
 def unsatisfiable(
     ask: Ask, modes: Iterable[Mode], profile: SharingProfile, offers: Offers
 ) -> PolicyError:
-    """No ready node offers what is asked for."""
+    """No ready node that the pod may run on offers what is asked for."""
     listed = list(modes)
     names = _names(c.share_class for mode in listed for c in offers.of(mode, profile.spec.pool))
     return refused(
         ask,
-        f"no ready node offers {wanted(ask, profile)} in mode {' or '.join(listed)}",
+        f"no ready node offers {wanted(ask, profile)} in mode {' or '.join(listed)}"
+        + ("" if names else " where the pod may run (nodeSelector, node affinity)"),
         expected=f"what is offered: {names}" if names else "a node that offers such shares",
         fix="ask for what is offered, or have a GPULayout make such shares",
         example=_offered_example(ask, offers, listed, profile),
+    )
+
+
+def apart(ask: Ask, needs: Mapping[ShareClass, Need]) -> PolicyError:
+    """Nodes offer each share, but no node offers them all."""
+    listed = sorted(needs, key=lambda share_class: share_class.sort_key)
+    amounts = ", ".join(f"{share_class}: {needs[share_class].shares}" for share_class in listed)
+    return refused(
+        ask,
+        f"no single ready node that the pod may run on has all of its shares ({amounts})",
+        expected="shares that one node offers, since all containers of a pod run on one node",
+        fix="ask in one mode and in sizes that one node offers, or split the pod",
+        example=EXAMPLES["fraction"],
     )
 
 

@@ -27,8 +27,10 @@ from sharing.inventory import Inventory, NodeInventory
 from sharing.names import MANAGED_LABEL, PREFIX
 from sharing.nodefile import node_facts
 from webhook.metrics import Metrics
+from webhook.offers import supply_of
 from webhook.policies import BrokenProfile, Policies
 from webhook.snapshot import Snapshot
+from webhook.where import Where
 
 _NODES_DELAY_S: Final = 0.1
 """Changes of nodes that come together make one inventory: its cost grows with the nodes."""
@@ -156,13 +158,14 @@ class LiveSource:
 
     def _look_up_ahead(self, policies: Policies) -> None:
         """Sum up offers now, so that the first review after a change need not."""
+        supply = supply_of(self._inventory)
         selectors = {
             profile.node_selector
             for profile in policies.profiles.values()
             if isinstance(profile, SharingProfile)
         }
         for selector in sorted(selectors | {()}):
-            self._inventory.offers(selector)
+            supply.room(Where(selector))
 
     def _report_broken(self, snapshot: Snapshot) -> None:
         broken = frozenset(snapshot.broken)

@@ -1,6 +1,6 @@
 """What nodes offer, in the order in which a decision tries it: smallest first.
 
-Worked out once for each inventory and node selector, then only looked up.
+Worked out once for each inventory and set of nodes, then only looked up.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from sharing.api.profile import SharingProfile
 from sharing.catalogue import load
@@ -17,10 +17,13 @@ from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.shareclass import ShareClass
 from sharing.size import MILLI_PER_GPU, OneOf
+from webhook.nodes import NodeIndex
+from webhook.where import ANYWHERE, Where
 
 _TOLERANCE: Final = 50
 """Drivers differ by less than 1/50 in the memory that they report for one MIG profile."""
 _WHOLE: Final = Fraction(1)
+_MOST_ROOMS: Final = 256
 _POWERS: Final = tuple(OneOf(2**power) for power in range(5, -1, -1))
 """1of32 to 1of1: the sizes of a profile that lists none."""
 
@@ -51,13 +54,53 @@ class Offers:
         return self.by_kind.get((mode, pool), ())
 
 
+class Room(NamedTuple):
+    """The nodes that a pod may run on, and what they offer."""
+
+    known: NodeIndex
+    nodes: int
+    """One bit a node."""
+    offers: Offers
+
+
+class Supply:
+    """What the nodes of one inventory offer, to whatever pod asks.
+
+    What was worked out is kept here, so that it goes when the inventory does.
+
+    Args:
+        inventory: The nodes.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._index = NodeIndex(node for node in inventory.nodes if node.ready)
+        self._rooms: dict[int, Room] = {}
+
+    def room(self, where: Where = ANYWHERE) -> Room:
+        """The nodes that fulfil conditions."""
+        nodes = self._index.fulfilling(where)
+        found = self._rooms.get(nodes)
+        if found is None:
+            if len(self._rooms) >= _MOST_ROOMS:
+                self._rooms.clear()
+            offers = _gathered(self._index.offers(nodes))
+            found = self._rooms[nodes] = Room(self._index, nodes, offers)
+        return found
+
+
+@lru_cache(maxsize=4)
+def supply_of(inventory: Inventory) -> Supply:
+    """The supply of an inventory; few inventories are asked about at a time."""
+    return Supply(inventory)
+
+
 @lru_cache(maxsize=64)
-def offers_of(inventory: Inventory, node_selector: tuple[tuple[str, str], ...]) -> Offers:
-    """What ready nodes with these labels offer."""
+def _gathered(offered: tuple[Offer, ...]) -> Offers:
+    """Offers as candidates; equal offers are one value, so that answers are remembered."""
     by_kind: dict[tuple[Mode, str | None], list[Candidate]] = {}
     by_class = {}
-    for share_class, offer in inventory.offers(node_selector).items():
-        candidate = _candidate(offer)
+    for offer in offered:
+        share_class, candidate = offer.share_class, _candidate(offer)
         by_class[share_class] = candidate
         if share_class.cut_from is None:
             by_kind.setdefault((share_class.mode, share_class.pool), []).append(candidate)
