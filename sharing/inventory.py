@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Final
 
 from sharing.mode import Mode
 from sharing.shareclass import ShareClass
+
+Selector = tuple[tuple[str, str], ...]
+"""Labels that a node must have, as (key, value)."""
+
+_MOST_SUMS: Final = 256
+"""Selectors come from profiles; more than these are summed up anew each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +50,26 @@ class Inventory:
     """All nodes. Only ready nodes count as able to serve."""
 
     nodes: tuple[NodeInventory, ...] = ()
+    _sums: dict[Selector, Mapping[ShareClass, Offer]] = field(default_factory=dict, init=False)
+    """Offers by selector, kept as long as the inventory itself."""
 
-    def offers(self, node_selector: tuple[tuple[str, str], ...] = ()) -> Mapping[ShareClass, Offer]:
+    def offers(self, node_selector: Selector = ()) -> Mapping[ShareClass, Offer]:
         """Offers by share class over all ready nodes whose labels include the selector's."""
-        return _offers(self, node_selector)
+        known = self._sums.get(node_selector)
+        if known is None:
+            known = _offers(self.nodes, node_selector)
+            if len(self._sums) < _MOST_SUMS:
+                self._sums[node_selector] = known
+        return known
 
     def serves(self, mode: Mode, pool: str | None) -> bool:
         """Whether some ready node has a share of this mode and pool."""
         return any(c.mode is mode and c.pool == pool for c in self.offers())
 
 
-@lru_cache(maxsize=8)
-def _offers(
-    inventory: Inventory, node_selector: tuple[tuple[str, str], ...]
-) -> Mapping[ShareClass, Offer]:
+def _offers(nodes: Iterable[NodeInventory], node_selector: Selector) -> Mapping[ShareClass, Offer]:
     merged: dict[ShareClass, Offer] = {}
-    for node in inventory.nodes:
+    for node in nodes:
         if node.ready and all(node.labels.get(k) == v for k, v in node_selector):
             for offer in node.offers:
                 merged[offer.share_class] = _merge(merged.get(offer.share_class), offer)
