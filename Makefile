@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers check golden proto crds lock cover clean
+.PHONY: help setup demo test test-cluster cluster-programs lint format format-check types layers check golden proto crds lock cover clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-17s %s\n", $$1, $$2}'
 
 $(STAMP): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not on PATH; install Python 3.11 to 3.13 and say e.g. make PYTHON=python3.12 setup" >&2; exit 2; }
@@ -24,6 +24,12 @@ demo: $(STAMP) ## the whole way of a pod on an embedded cluster with two simulat
 
 test: $(STAMP) ## the test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+cluster-programs: $(STAMP) ## build the programs of a real cluster, once (16 minutes)
+	$(BIN)/python -m tests.cluster.programs
+
+test-cluster: $(STAMP) ## the tests on a real Kubernetes; root for a whole node
+	GPU_SHARING_CLUSTER=1 $(BIN)/python -m pytest tests/cluster
 
 lint: format-check types layers ## formatting, lint rules, types, import contracts
 
@@ -45,6 +51,9 @@ check: lint test ## what CI runs
 
 golden: $(STAMP) ## rewrite the golden files; read the diff
 	$(BIN)/python -m pytest -n 2 --dist loadfile --update-golden
+
+crds: $(STAMP) ## render the CRDs from the models
+	$(BIN)/python -m sharing.api.crd --write deploy/crds
 
 proto: $(STAMP) ## regenerate the protocol stubs; must leave no diff
 	$(BIN)/python -m sharing.plugin.proto.generate
