@@ -31,7 +31,19 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "layout_file",
     type=_FILE,
     metavar="FILE",
-    help="Layout entries; without --kubeconfig no API server is needed then.",
+    help="Layout entries, or mig-parted's mig-configs; without --kubeconfig no API server is "
+    "needed then.",
+)
+@click.option(
+    "--mig-config", metavar="NAME", help="Which configuration, if --layout is mig-parted's file."
+)
+@click.option(
+    "--honour-mig-config-label",
+    "mig_configs",
+    type=_FILE,
+    metavar="FILE",
+    help="Act on the Node's label nvidia.com/mig.config as NVIDIA's MIG manager does, with "
+    "mig-parted's FILE, and write its state.",
 )
 @click.option("--simulate", metavar="BOARDS", help="Simulated GPUs, such as 8xH100-80GB.")
 @click.option(
@@ -65,6 +77,8 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     node_name: str,
     kubeconfig: Path | None,
     layout_file: Path | None,
+    mig_config: str | None,
+    mig_configs: Path | None,
     simulate: str | None,
     simulate_state: Path | None,
     kubelet_dir: Path | None,
@@ -85,10 +99,14 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     """  # noqa: D301 - click takes the character itself for its mark
     from sharing.node.settings import CDI_DIR, KUBELET_DIR, MPS_DIR, STATE_DIR, AgentSettings
 
+    if mig_config is not None and layout_file is None:
+        raise click.UsageError("--mig-config needs --layout FILE, mig-parted's file")
     settings = AgentSettings(
         node=node_name,
         simulate=_simulated(simulate, simulate_state),
         layout_file=layout_file,
+        mig_config=mig_config,
+        mig_configs=mig_configs,
         kubelet_dir=(kubelet_dir or KUBELET_DIR).absolute(),
         cdi_dir=(cdi_dir or CDI_DIR).absolute(),
         state_dir=(state_dir or STATE_DIR).absolute(),

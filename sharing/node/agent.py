@@ -21,19 +21,19 @@ from sharing.layout import GpuLayout
 from sharing.mps.daemons import MpsDaemons
 from sharing.mps.program import MpsProgram, stand_in
 from sharing.node.api import NodeApi
-from sharing.node.clients import layout_to_take_over
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
 from sharing.node.journal import Journal
 from sharing.node.listing import Listing
 from sharing.node.lookout import Lookout
-from sharing.node.memory import Memory, recall
 from sharing.node.notice import Notice
-from sharing.node.observed import GpuState
 from sharing.node.pace import AT_ONCE, nap_s, waits_for_process
 from sharing.node.plan import Kubelet
 from sharing.node.podresources import SOCKET_NAME, PodResources
+from sharing.node.recollection import Recollection
 from sharing.node.record import make_folder
+from sharing.node.retreats import Retreats
+from sharing.node.rivalry import Rivals
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport, NodeReport
 from sharing.node.step import Advertise, Withdraw
@@ -43,6 +43,7 @@ from sharing.node.work import Workshop
 from sharing.nvml.observed import DriverEvent
 
 _log: Final = structlog.get_logger()
+_NOT_OURS: Final = "the Node has no label gpu.sharing/managed=true"
 _SERVING_S: Final = 0.2
 """How long one turn waits for the kubelet to listen."""
 
@@ -74,12 +75,17 @@ class Agent:
         self._settings = settings
         self._tempo = settings.tempo
         make_folder(settings.state_dir)
-        self._memory_path = settings.state_dir / "memory.json"
-        self._memory = recall(self._memory_path)
+        self._recollection = Recollection(settings.state_dir / "memory.json")
         self._wake = asyncio.Event()
-        self._api = None if client is None else NodeApi(client, settings.node, self._wake.set)
+        honours = settings.mig_configs is not None
+        self._api = None
+        if client is not None:
+            self._api = NodeApi(client, settings.node, self._wake.set, mig_config_state=honours)
         self._notice = Notice(self._api)
-        self._wishes = Wishes(settings.layout_file, self._api, self._memory.wanted)
+        memory = self._recollection.memory
+        self._wishes = Wishes(settings, self._api, memory.wanted)
+        self._rivals = Rivals(settings, self._api)
+        self._retreats = Retreats(settings.retreat)
         self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
         self._kubelet = PodResources(settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir)
         self._daemons = MpsDaemons(
@@ -94,7 +100,7 @@ class Agent:
             journal=journal or Journal(settings.state_dir / "journal.json"),
             tempo=settings.tempo,
         )
-        self._infirmary = Infirmary(settings.health, dict(self._memory.ailments))
+        self._infirmary = Infirmary(settings.health, dict(memory.ailments))
         self._lookout = Lookout(self._gpus, self._infirmary)
         self._listing = Listing(settings, self._daemons, lambda: self._infirmary.ailments)
         self._served: dict[str, GpuLayout] = {}
@@ -146,7 +152,7 @@ class Agent:
                 if str(error) != trouble:
                     _log.warning("turn failed", error=str(error))
                 trouble = str(error)
-                self._tell_trouble(trouble)
+                self._notice.publish(self.report.in_trouble(trouble))
             else:
                 if trouble:
                     _log.info("turns go on", after=trouble)
@@ -164,9 +170,10 @@ class Agent:
         pods = None if self._api is None else self._api.pods()
         kubelet = await self._kubelet.view(pods)
         wish = self._wishes.now(tuple(self._lookout.states.values()))
+        await self._rivals.look()
         await self._meet_daemons(kubelet, wish)
         await self._remember()
-        reports = tuple(self._stock(gpu, wish, kubelet) for gpu in self._lookout.states.values())
+        reports = self._stock(wish, kubelet)
         await self._listing.tell(reports)
         self.report = self._noted(reports, wish)
         nap_s = await self._act(reports, fresh=fresh)
@@ -189,32 +196,33 @@ class Agent:
         return looked
 
     async def _meet_daemons(self, kubelet: Kubelet, wish: Wish) -> None:
-        """Take over the MPS daemons of an earlier agent, once it is known who uses them.
+        if not self._met_daemons:
+            applied = self._recollection.memory.applied
+            await self._work.take_over(self._lookout.states.values(), kubelet, applied, wish.wanted)
+            self._met_daemons = True
+            self._lookout.note_mps(self._work.mps)
 
-        One that serves nobody and is not wanted any more is taken down.
-        """
-        if self._met_daemons:
-            return
-        for uuid, gpu in self._lookout.states.items():
-            applied = self._memory.applied.get(uuid)
-            layout = layout_to_take_over(
-                kubelet.held.on(uuid), applied, wish.wanted.of(gpu, applied).layout
-            )
-            if layout is not None and not gpu.mig_enabled:
-                self._work.mps[uuid] = layout
-        await self._daemons.start()
-        await self._work.apply_mps()
-        self._met_daemons = True
-        self._lookout.note_mps(self._work.mps)
-
-    def _stock(self, gpu: GpuState, wish: Wish, kubelet: Kubelet) -> GpuReport:
+    def _stock(self, wish: Wish, kubelet: Kubelet) -> tuple[GpuReport, ...]:
+        memory = self._recollection.memory
         known = Knowledge(
             served=self._served,
-            applied=self._memory.applied,
+            applied=memory.applied,
             ailments=self._infirmary.ailments,
             failures=self._work.failures,
+            retreats=self._retreats.standing(),
+            gpus=memory.gpus,
         )
-        return take_stock(gpu, wish.wanted, kubelet, known, managed=wish.managed)
+        return tuple(
+            take_stock(
+                gpu,
+                wish.wanted,
+                kubelet,
+                known,
+                managed=wish.managed and not self._rivals.plugin,
+                rival=self._rivals.mig_manager,
+            )
+            for gpu in self._lookout.states.values()
+        )
 
     async def _act(self, reports: Sequence[GpuReport], *, fresh: bool) -> float:
         awake = [one for one in reports if not self._work.rests(one.gpu.uuid)]
@@ -228,6 +236,7 @@ class Agent:
                 self._lookout.stale = True
                 return AT_ONCE
             await self._work.do(physical)
+            self._retreats.consider(reports, self._recollection.memory.applied, self._work)
             self._lookout.note_mps(self._work.mps)
             self._lookout.stale = True
             return AT_ONCE
@@ -268,7 +277,11 @@ class Agent:
         return nap_s(
             reports,
             self._tempo,
-            rests=[self._work.rests(one.gpu.uuid) for one in reports],
+            rests=[
+                *(self._work.rests(one.gpu.uuid) for one in reports),
+                *self._retreats.rests(),
+            ],
+            disputed=bool(self._rivals.plugin),
             probing=self._infirmary.occupied,
             by_file=self._settings.layout_file is not None,
         )
@@ -283,12 +296,11 @@ class Agent:
             gpus=reports,
             generation=wish.generation,
             done=self._work.done,
-            trouble="" if wish.managed else "the Node has no label gpu.sharing/managed=true",
+            trouble=self._rivals.plugin or ("" if wish.managed else _NOT_OURS),
             complaint=wish.complaint,
+            rival=self._rivals.plugin or self._rivals.mig_manager,
+            mig_config=self._settings.mig_configs is not None,
         )
-
-    def _tell_trouble(self, trouble: str) -> None:
-        self._notice.publish(self.report.in_trouble(trouble))
 
     async def _settle(self, reports: Sequence[GpuReport]) -> None:
         """Say that we are ready, once all that can be done is done."""
@@ -303,13 +315,12 @@ class Agent:
 
     async def _remember(self) -> None:
         """Keep what must outlive us; on disk before anything is done for it."""
-        applied = {**self._memory.applied, **self._served}
-        memory = Memory(
-            wanted=self._wishes.last, applied=applied, ailments=self._infirmary.ailments
+        await self._recollection.keep(
+            self._lookout.states.values(),
+            wanted=self._wishes.last,
+            served=self._served,
+            ailments=self._infirmary.ailments,
         )
-        if memory != self._memory:
-            await asyncio.to_thread(memory.save, self._memory_path)
-            self._memory = memory
 
     # -- what wakes it
 

@@ -21,9 +21,11 @@ from sharing.cluster.backoff import Backoff
 from sharing.cluster.cache import Cache, Change
 from sharing.cluster.client import Client
 from sharing.cluster.errors import AlreadyExistsError, ApiError, NotFoundError
+from sharing.cluster.events import EventRecorder
 from sharing.cluster.kind import GPU_NODES, NODES, PODS
 from sharing.errors import InputError, QuantityError
 from sharing.node.checkpoint import PodName
+from sharing.node.rivals import LABELS, MIG_CONFIG_STATE
 from sharing.node.status import is_ours
 from sharing.quantity import parse_quantity
 
@@ -41,6 +43,7 @@ class SpecSeen:
     complaint: str = ""
     """What is wrong with it."""
     status: GpuNodeStatus = field(default_factory=GpuNodeStatus)
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class NodeSeen:
     managed: bool
     labels: Mapping[str, str]
     """Those that agents write."""
+    foreign: Mapping[str, str]
+    """Those by which NVIDIA's MIG manager is told what to do, and answers."""
     milli: int | None
     """Capacity of the accounting resource."""
 
@@ -79,10 +84,18 @@ class NodeApi:
     Args:
         client: The connection.
         node: The node's name.
+        mig_config_state: Whether ``nvidia.com/mig.config.state`` is ours to write.
         on_change: Called when something that the agent follows changed.
     """
 
-    def __init__(self, client: Client, node: str, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        on_change: Callable[[], None],
+        *,
+        mig_config_state: bool = False,
+    ) -> None:
         by_name = f"metadata.name={node}"
         self._client = client
         self._node = node
@@ -90,6 +103,8 @@ class NodeApi:
         self._nodes = Cache(client, NODES, seen_node, field_selector=by_name)
         self._pods = Cache(client, PODS, seen_pod, field_selector=f"spec.nodeName={node}")
         self._on_change = on_change
+        self._mig_config_state = mig_config_state
+        self.events = EventRecorder(client, "gpu-sharing-agent", instance=node)
         self._wanted: Publication | None = None
         self._told: GpuNodeStatus | None = None
         self._dirty = asyncio.Event()
@@ -113,6 +128,26 @@ class NodeApi:
         """Whether the node is ours to serve."""
         node = self._nodes.get(self._node)
         return node is not None and node.managed
+
+    @property
+    def gpu_node(self) -> Mapping[str, str] | None:
+        """Names the GPUNode, for Events; None while there is none."""
+        seen = self.spec
+        if seen is None or not seen.uid:
+            return None
+        named = {"apiVersion": API_VERSION, "kind": "GPUNode"}
+        return {**named, "name": self._node, "uid": seen.uid}
+
+    @property
+    def node_reference(self) -> Mapping[str, str]:
+        """Names the Node, for Events; as the kubelet does it, the uid is its name."""
+        return {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
+
+    @property
+    def foreign_labels(self) -> Mapping[str, str]:
+        """The Node's labels that are about NVIDIA's MIG manager."""
+        node = self._nodes.get(self._node)
+        return {} if node is None else node.foreign
 
     def pods(self) -> Mapping[str, PodName] | None:
         """The node's pods that are not finished, by uid; None while that is not known."""
@@ -145,6 +180,7 @@ class NodeApi:
     async def run(self) -> None:
         """Follow and publish until cancelled."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.events)
             for cache in (self._specs, self._nodes, self._pods):
                 cache.on_change(self._changed)
                 await stack.enter_async_context(cache)
@@ -196,10 +232,13 @@ class NodeApi:
         return True
 
     async def _write_node(self, node: NodeSeen, wanted: Publication) -> None:
+        there = dict(node.labels)
+        if self._mig_config_state and MIG_CONFIG_STATE in node.foreign:
+            there[MIG_CONFIG_STATE] = node.foreign[MIG_CONFIG_STATE]
         labels: dict[str, str | None] = {
-            key: value for key, value in wanted.labels.items() if node.labels.get(key) != value
+            key: value for key, value in wanted.labels.items() if there.get(key) != value
         }
-        labels |= {key: None for key in node.labels if key not in wanted.labels}
+        labels |= {key: None for key in there if key not in wanted.labels}
         if labels:
             await self._client.patch(NODES, self._node, {"metadata": {"labels": labels}})
         if node.milli != wanted.milli:
@@ -241,6 +280,7 @@ def seen_spec(item: Mapping[str, Any]) -> SpecSeen:
     metadata = item.get("metadata") or {}
     generation = metadata.get("generation")
     subject = f"GPUNode {metadata.get('name')}"
+    uid = str(metadata.get("uid") or "")
     try:
         status = parse_model(GpuNodeStatus, item.get("status") or {}, subject)
     except InputError:
@@ -248,8 +288,10 @@ def seen_spec(item: Mapping[str, Any]) -> SpecSeen:
     try:
         spec = parse_model(GpuNodeSpec, item.get("spec") or {}, f"{subject}, spec")
     except InputError as error:
-        return SpecSeen(generation=generation, spec=None, complaint=str(error), status=status)
-    return SpecSeen(generation=generation, spec=spec, status=status)
+        return SpecSeen(
+            generation=generation, spec=None, complaint=str(error), status=status, uid=uid
+        )
+    return SpecSeen(generation=generation, spec=spec, status=status, uid=uid)
 
 
 def seen_node(item: Mapping[str, Any]) -> NodeSeen:
@@ -261,6 +303,7 @@ def seen_node(item: Mapping[str, Any]) -> NodeSeen:
         uid=str(metadata.get("uid") or ""),
         managed=labels.get(names.MANAGED_LABEL) == "true",
         labels={key: str(value) for key, value in sorted(labels.items()) if is_ours(key)},
+        foreign={key: str(labels[key]) for key in LABELS if labels.get(key)},
         milli=_whole(capacity.get(names.MILLI_GPU)),
     )
 

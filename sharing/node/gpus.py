@@ -15,6 +15,7 @@ import structlog
 from sharing.board import Placement
 from sharing.errors import DriverError
 from sharing.migprofile import MigProfile
+from sharing.node import reset
 from sharing.nvml.codes import ComputeMode
 from sharing.nvml.driver import Driver
 from sharing.nvml.errors import DriverUnavailableError, InstanceNotFoundError, NvmlError
@@ -50,6 +51,7 @@ class Gpus:
         simulate: State file of simulated GPUs; the real driver if None.
         on_event: Called in the event loop for each event.
         wait_s: For one wait for events; closing takes as long.
+        reset_by: How to reset a GPU; the usual way if None.
     """
 
     def __init__(
@@ -58,12 +60,19 @@ class Gpus:
         on_event: Callable[[DriverEvent], None],
         *,
         wait_s: float = 1.0,
+        reset_by: reset.Reset | None = None,
     ) -> None:
         self._wait_s = wait_s
         self._driver = Driver(simulate)
+        usual = reset.by_command() if simulate is None else reset.simulated(simulate)
+        self._reset = reset_by or usual
         self._on_event = on_event
         self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
         self._closing = threading.Event()
+        self._may_watch = threading.Event()
+        self._may_watch.set()
+        self._session = threading.Lock()
+        """Held by whoever needs the driver open, or closed, for longer than a call."""
         self._watching: threading.Thread | None = None
         self._open = False
 
@@ -87,6 +96,7 @@ class Gpus:
     async def close(self) -> None:
         """Stop listening and close the driver."""
         self._closing.set()
+        self._may_watch.set()
         if self._watching is not None:
             await asyncio.to_thread(self._watching.join)
         await self._run(self._driver.close)
@@ -104,28 +114,52 @@ class Gpus:
             self._open = False
             raise
 
-    async def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
-        """Change a GPU's MIG mode.
+    async def set_mig_mode(self, uuid: str, *, enabled: bool) -> bool:
+        """Change a GPU's MIG mode; False if the change waits for a reset of the GPU.
 
         Raises:
-            DriverError: It did not change, or waits for a reset.
+            DriverError: It did not change.
         """
         change = await self._run(lambda: self._driver.set_mig_mode(uuid, on=enabled))
-        if change is ModeChange.APPLIED:
-            return
-        wish = f"MIG mode cannot be turned {'on' if enabled else 'off'} now"
         if change is ModeChange.IN_USE:
+            raise _held(uuid, f"MIG mode cannot be turned {'on' if enabled else 'off'} now")
+        return change is ModeChange.APPLIED
+
+    async def reset_for_mode(self, uuid: str, *, enabled: bool) -> None:
+        """Reset one GPU so that the MIG mode that waits comes into force.
+
+        Nothing may use it. The driver is asked once more to do it by itself. For the reset our
+        own session with the driver is closed: it would be in the way.
+
+        Raises:
+            DriverError: It is in use, or was not reset.
+        """
+        busy = await self._run(lambda: self._driver.processes(uuid))
+        if busy:
+            raise _held(uuid, f"is not reset while process {busy[0].pid} uses it")
+        if await self.set_mig_mode(uuid, enabled=enabled):
+            return
+        self._may_watch.clear()
+        try:
+            await self._run(lambda: self._reset_closed(uuid))
+        finally:
+            self._may_watch.set()
+        if (gpu := await self._run(lambda: self._driver.observe().gpu(uuid))) is None:
+            raise InstanceNotFoundError(f"GPU {uuid}", "did not come back from its reset")
+        if gpu.mig_mode is not enabled:
             raise ModeChangeError(
                 f"GPU {uuid}",
-                f"{wish}: something holds the GPU",
-                fix="stop monitoring agents and other clients of this GPU; it is tried again",
+                "its MIG mode did not change by a reset",
+                fix="restart the node",
             )
-        raise ModeChangeError(
-            f"GPU {uuid}",
-            f"{wish}: the change waits for a reset",
-            fix="restart the node, or reset this GPU while nothing uses it",
-            example=f"nvidia-smi --gpu-reset -i {uuid}",
-        )
+
+    def _reset_closed(self, uuid: str) -> None:
+        with self._session:
+            self._driver.close()
+            try:
+                self._reset(uuid)
+            finally:
+                self._driver.open()
 
     async def create(self, uuid: str, profile: MigProfile, placement: Placement) -> None:
         """Create an instance at a place. Raises DriverError."""
@@ -167,9 +201,10 @@ class Gpus:
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._closing.is_set():
+            self._may_watch.wait()
             try:
-                with self._driver.watch() as watch:
-                    while not self._closing.is_set():
+                with self._session, self._driver.watch() as watch:
+                    while not self._closing.is_set() and self._may_watch.is_set():
                         event = watch.wait(self._wait_s)
                         if event is not None:
                             loop.call_soon_threadsafe(self._on_event, event)
@@ -177,3 +212,11 @@ class Gpus:
                 # RuntimeError: the loop was closed under us.
                 if not self._closing.wait(_REOPEN_S):
                     _log.warning("GPU events were interrupted", error=str(error))
+
+
+def _held(uuid: str, wrong: str) -> ModeChangeError:
+    return ModeChangeError(
+        f"GPU {uuid}",
+        f"{wrong}: something holds the GPU",
+        fix="stop monitoring agents and other clients of this GPU; it is tried again",
+    )

@@ -3,12 +3,14 @@
     - {gpus: "0-1", mode: mig, sizes: {1g.10gb: 4, 3g.40gb: 1}}
     - {gpus: rest, mode: mps, sizes: {1of4: 4}}
 
-A GPULayout manifest does as well.
+A GPULayout manifest does as well, and mig-parted's ``mig-configs`` file with a configuration's
+name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +19,47 @@ from sharing.api.model import parse_model
 from sharing.documents import read_file
 from sharing.errors import InputError, shown
 from sharing.layout import LayoutEntry
+from sharing.migparted import MigConfigs, is_mig_configs, read_mig_configs
+from sharing.node.observed import GpuState
+from sharing.node.wanted import Wanted, WantedLayout
 
 _EXAMPLE: Final = "- {gpus: rest, mode: mps, sizes: {1of4: 4}}"
 
 
-def read_layout(path: Path) -> tuple[LayoutEntry, ...]:
-    """The layout entries of a file, in order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutFile:
+    """What a file says about any node's GPUs: entries, or a configuration of mig-parted's."""
+
+    entries: tuple[LayoutEntry, ...] = ()
+    configs: MigConfigs | None = None
+    config: str = ""
+
+    def wanted(self, gpus: Sequence[GpuState]) -> Wanted:
+        """What these GPUs shall be.
+
+        Raises:
+            InputError: The configuration names a GPU for MIG that has none.
+        """
+        if self.configs is not None:
+            return by_mig_config(self.configs, self.config, gpus)
+        return Wanted.from_entries(self.entries, gpus)
+
+
+def by_mig_config(configs: MigConfigs, config: str, gpus: Sequence[GpuState]) -> Wanted:
+    """What a configuration of mig-parted's says about GPUs; see ``MigConfigs.layouts``."""
+    pairs = configs.layouts(config, [(gpu.identity, gpu.board) for gpu in gpus])
+    return Wanted({gpu.uuid: WantedLayout(layout=layout) for gpu, layout in pairs})
+
+
+def read_layout(path: Path, mig_config: str | None = None) -> LayoutFile:
+    """What a layout file says.
+
+    Args:
+        path: The file.
+        mig_config: The configuration, in a file of mig-parted's; its only one if None.
 
     Raises:
-        InputError: It cannot be read, or is neither a list of entries nor a GPULayout.
+        InputError: It cannot be read, or is none of the three forms.
     """
     documents = read_file(path)
     if len(documents) != 1:
@@ -33,15 +67,36 @@ def read_layout(path: Path) -> tuple[LayoutEntry, ...]:
             str(path), f"holds {len(documents)} documents", expected="one", example=_EXAMPLE
         )
     value = documents[0].value
+    if is_mig_configs(value):
+        configs = read_mig_configs(value, str(path))
+        return LayoutFile(configs=configs, config=configs.chosen(mig_config))
+    if mig_config is not None:
+        raise InputError(
+            str(path),
+            "has no mig-configs, so no configuration can be chosen from it",
+            fix="leave --mig-config out",
+        )
     if isinstance(value, Mapping) and value.get("kind") == "GPULayout":
         spec = value.get("spec")
-        return parse_model(GpuLayoutSpec, spec, f"{path}, spec").entries()
+        return LayoutFile(entries=parse_model(GpuLayoutSpec, spec, f"{path}, spec").entries())
     entries = value.get("gpus") if isinstance(value, Mapping) else value
     if not isinstance(entries, list):
         raise InputError(
             str(path),
             f"{shown(value)} is no layout",
-            expected="a list of layout entries, or a GPULayout manifest",
+            expected="a list of layout entries, a GPULayout manifest, or mig-parted's mig-configs",
             example=_EXAMPLE,
         )
-    return parse_model(GpuLayoutSpec, {"gpus": entries}, str(path)).entries()
+    return LayoutFile(entries=parse_model(GpuLayoutSpec, {"gpus": entries}, str(path)).entries())
+
+
+def read_mig_config_file(path: Path) -> MigConfigs:
+    """The configurations of mig-parted's file.
+
+    Raises:
+        InputError: It cannot be read, or is no such file.
+    """
+    documents = read_file(path)
+    if len(documents) != 1:
+        raise InputError(str(path), f"holds {len(documents)} documents", expected="one")
+    return read_mig_configs(documents[0].value, str(path))

@@ -19,6 +19,7 @@ from sharing.api.node import GpuNodeSpec
 from sharing.errors import InputError
 from sharing.layout import GpuLayout
 from sharing.node import record
+from sharing.node.acquaintance import Acquaintance
 from sharing.node.health import Ailment
 
 KIND: Final = "memory"
@@ -35,6 +36,8 @@ class Memory:
     """The layout that each GPU last served, by UUID."""
     ailments: Mapping[str, Ailment] = field(default_factory=dict)
     """Faults that are not over, by GPU UUID: a restart does not whitewash a GPU."""
+    gpus: Mapping[str, Acquaintance] = field(default_factory=dict)
+    """The GPUs that are known by sight, by UUID."""
 
     def save(self, path: Path) -> None:
         """Write it; see ``record.write``."""
@@ -45,6 +48,14 @@ class Memory:
                 for uuid, layout in sorted(self.applied.items())
             },
             "ailments": {uuid: one.to_json() for uuid, one in sorted(self.ailments.items())},
+            "gpus": {
+                uuid: {
+                    "pciBusId": one.pci_bus_id,
+                    "day": one.day,
+                    "profiles": dict(sorted(one.profiles.items())),
+                }
+                for uuid, one in sorted(self.gpus.items())
+            },
         }
         record.write(path, KIND, content)
 
@@ -65,11 +76,20 @@ def recall(path: Path) -> Memory:
             ailments={
                 str(uuid): Ailment.from_json(raw) for uuid, raw in content["ailments"].items()
             },
+            gpus={str(uuid): _acquaintance(raw) for uuid, raw in content.get("gpus", {}).items()},
         )
     except (InputError, KeyError, TypeError, AttributeError, ValueError) as error:
         # Its checksum is right, so another version of this program wrote it.
         _log.warning("memory was not understood", path=str(path), error=str(error))
         return Memory()
+
+
+def _acquaintance(raw: Mapping[str, Any]) -> Acquaintance:
+    return Acquaintance(
+        pci_bus_id=str(raw["pciBusId"]),
+        day=int(raw["day"]),
+        profiles={str(name): int(enum) for name, enum in raw["profiles"].items()},
+    )
 
 
 def _plain(model: GpuNodeSpec | LayoutSpec) -> dict[str, Any]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from sharing.api.node import Condition
 from sharing.node.api import NodeApi, Publication
+from sharing.node.news import News, news
 from sharing.node.status import NodeReport, labels_of, milli_capacity, status_of
 
 _WAIT_S: Final = 2.0
 
 
 class Notice:
-    """Publishes reports.
+    """Publishes reports, and what happened between them as Events.
 
     Args:
         api: The API server; None where there is none.
@@ -23,6 +25,7 @@ class Notice:
     def __init__(self, api: NodeApi | None) -> None:
         self._api = api
         self._conditions: tuple[Condition, ...] = ()
+        self._told = NodeReport()
 
     def publish(self, report: NodeReport) -> None:
         """Have the API server show this; returns at once."""
@@ -39,6 +42,21 @@ class Notice:
                 milli=milli_capacity(report),
             )
         )
+        self._tell(self._api, report)
+
+    def _tell(self, api: NodeApi, report: NodeReport) -> None:
+        about = api.gpu_node
+        if about is None:
+            return  # told once there is an object to tell of
+        for one in news(self._told, report):
+            self._record(api, about, one)
+            if one.about_node:
+                self._record(api, api.node_reference, one)
+        self._told = report
+
+    @staticmethod
+    def _record(api: NodeApi, about: Mapping[str, str], one: News) -> None:
+        api.events.record(about, one.reason, one.message, warning=one.warning)
 
     async def heard(self) -> bool:
         """Wait until the server has it; False when time ran out."""

@@ -17,6 +17,7 @@ def nap_s(
     tempo: Tempo,
     *,
     rests: Iterable[float],
+    disputed: bool,
     probing: bool,
     by_file: bool,
 ) -> float:
@@ -26,13 +27,14 @@ def nap_s(
         reports: The node as it is.
         tempo: How often to look at what.
         rests: For how long GPUs are left alone after failures, seconds; 0 for none.
+        disputed: Whether somebody else manages the GPUs, whose end nobody reports.
         probing: Whether some GPU is ill and waits for its probes.
         by_file: Whether a layout file has to be looked at.
     """
     naps = [tempo.observe_s, *(rest for rest in rests if rest > 0)]
     if any(one.plan.blocked_by for one in reports):
         naps.append(tempo.blocked_s)
-    if any(one.holds for one in reports):
+    if disputed or any(one.holds for one in reports):
         naps.append(tempo.holders_s)
     if probing:
         naps.append(tempo.probe_s)

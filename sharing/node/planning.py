@@ -18,8 +18,10 @@ from sharing.node.step import (
     Advertise,
     CreateInstance,
     DestroyInstance,
+    ResetGpu,
     SetMigMode,
     StartMps,
+    Step,
     StopMps,
     Withdraw,
 )
@@ -56,7 +58,7 @@ def plan_gpu(
         *situation.mps_start(),
     ]
     if served != layout or any(
-        isinstance(one.step, CreateInstance | StartMps | SetMigMode) for one in steps
+        isinstance(one.step, CreateInstance | StartMps | SetMigMode | ResetGpu) for one in steps
     ):
         steps.append(situation.offering(steps))
     return GpuPlan(gpu=gpu.uuid, target=target, steps=tuple(steps))
@@ -145,7 +147,10 @@ class _Situation:
     def mode_change(self) -> list[PlannedStep]:
         if not self._mode_changes:
             return []
-        step = SetMigMode(gpu=self.gpu.uuid, enabled=self.mig_wanted)
+        uuid, wanted, resets = self.gpu.uuid, self.mig_wanted, not self.gpu.board.resetless
+        step: Step = SetMigMode(gpu=uuid, enabled=wanted, resets=resets)
+        if resets and self.gpu.mig_pending is wanted:
+            step = ResetGpu(gpu=uuid, enabled=wanted)
         return [PlannedStep(step=step, blocked_by=self.users())]
 
     def creations(self) -> list[PlannedStep]:

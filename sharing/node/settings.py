@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sharing.node.health import HealthPolicy
+from sharing.node.retreat import RetreatPolicy
 from sharing.plugin.settings import AnswerSettings
 
 KUBELET_DIR: Final = Path("/var/lib/kubelet")
@@ -64,7 +65,12 @@ class AgentSettings:
     leave_mps_running: bool = True
     """Whether MPS daemons outlive the agent, as pods need; False where their pods end with it."""
     answers: AnswerSettings = field(default_factory=AnswerSettings)
+    mig_config: str | None = None
+    """Which configuration of ``layout_file``, where that is mig-parted's."""
+    mig_configs: Path | None = None
+    """mig-parted's file; the Node's label ``nvidia.com/mig.config`` chooses from it then."""
     health: HealthPolicy = field(default_factory=HealthPolicy)
+    retreat: RetreatPolicy = field(default_factory=RetreatPolicy)
     tempo: Tempo = field(default_factory=Tempo)
 
     @property

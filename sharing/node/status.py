@@ -27,6 +27,8 @@ from sharing.node.held import Hold
 from sharing.node.observed import GpuState
 from sharing.node.offer import GpuOffer
 from sharing.node.plan import GpuPlan
+from sharing.node.retreat import Retreat
+from sharing.node.rivals import MIG_CONFIG_STATE
 from sharing.share import Share, worth_milli
 from sharing.size import MILLI_PER_GPU
 
@@ -48,6 +50,10 @@ class GpuReport:
     """Why the wanted layout cannot be had on this board; empty if it can."""
     failure: str = ""
     """What the driver said to the last step, if it refused."""
+    retreat: Retreat | None = None
+    """What was given up for a while; ``plan`` leads to the layout before it."""
+    note: str = ""
+    """What a person should know although all is well."""
     ailments: Mapping[str, Ailment] = field(default_factory=dict)
     """By GPU UUID, or by device id where only a MIG instance is ill."""
 
@@ -81,6 +87,10 @@ class NodeReport:
     """Why nothing can be said or done: no driver, no kubelet, not ours to serve."""
     complaint: str = ""
     """What is wrong with the GPUNode's spec."""
+    rival: str = ""
+    """Who else manages the GPUs of this node."""
+    mig_config: bool = False
+    """Whether ``nvidia.com/mig.config`` is honoured, so that its state is written."""
 
     def in_trouble(self, trouble: str) -> NodeReport:
         """The same, with why nothing can be said or done."""
@@ -189,7 +199,8 @@ def _conditions(
         if ill
         else ("True", "AllHealthy", "")
     )
-    stated = {"Ready": _ready(report, plan), "Healthy": healthy}
+    rival = ("False", "OtherManager", report.rival) if report.rival else ("True", "Alone", "")
+    stated = {"Ready": _ready(report, plan), "Healthy": healthy, "Undisputed": rival}
     return tuple(
         _condition(kind, *said, report.generation, before.get(kind), now)
         for kind, said in stated.items()
@@ -208,11 +219,26 @@ def _ready(report: NodeReport, plan: PlanStatus | None) -> tuple[str, str, str]:
     refused = [f"GPU {each.gpu.index}: {each.refused}" for each in report.gpus if each.refused]
     if refused:
         return "False", "LayoutRefused", _listed(refused)
+    back = [f"GPU {each.gpu.index}: {_gone_back(each)}" for each in report.gpus if each.retreat]
+    if back:
+        return "False", "LayoutFailed", _listed(back)
     if plan is None:
-        return "True", "LayoutServed", ""
+        notes = [f"GPU {each.gpu.index}: {each.note}" for each in report.gpus if each.note]
+        return "True", "LayoutServed", _listed(notes)
     if plan.blocked_by:
         return "False", "LayoutBlocked", _listed(plan.blocked_by)
     return "False", "LayoutChanging", f"{len(plan.steps)} steps to go"
+
+
+def _gone_back(report: GpuReport) -> str:
+    given_up = report.retreat
+    if given_up is None:
+        return ""
+    when = _stamp(datetime.fromtimestamp(given_up.until, UTC))
+    return (
+        f"{given_up.layout} failed ({given_up.reason}); back to {report.plan.target.layout}, "
+        f"next try at {when}"
+    )
 
 
 def _condition(  # noqa: PLR0917 - the parts of a condition
@@ -259,11 +285,21 @@ def labels_of(report: NodeReport) -> dict[str, str]:
         names.BOARD_LABEL: _label_value("_".join(boards)),
         names.DRIVER_LABEL: _label_value(report.driver_version),
     }
+    if report.mig_config:
+        stated[MIG_CONFIG_STATE] = _mig_config_state(report)
     return labels | {key: value for key, value in stated.items() if value}
 
 
+def _mig_config_state(report: NodeReport) -> str:
+    """In the words of NVIDIA's MIG manager: success, failed or pending."""
+    status, reason, _ = _ready(report, None)
+    if status == "False":
+        return "pending" if reason == "Unavailable" else "failed"
+    return "pending" if any(each.plan.steps for each in report.gpus) else "success"
+
+
 def is_ours(label: str) -> bool:
-    """Whether a node label is one that an agent writes, so that it may remove it too."""
+    """Whether a node label is one that agents alone write, so that they may remove it too."""
     domain, _, name = label.partition("/")
     if label in (names.MODES_LABEL, names.BOARD_LABEL, names.DRIVER_LABEL):
         return True

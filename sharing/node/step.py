@@ -85,13 +85,33 @@ class SetMigMode:
 
     gpu: str
     enabled: bool
+    resets: bool = False
+    """Whether the driver resets this one GPU for it, as before Hopper."""
 
     def __str__(self) -> str:
-        return f"turn MIG mode {'on' if self.enabled else 'off'} on {self.gpu}"
+        how = ", which resets this GPU" if self.resets else ""
+        return f"turn MIG mode {'on' if self.enabled else 'off'} on {self.gpu}{how}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
-        return SetMigMode(gpu=self.gpu, enabled=not self.enabled)
+        return SetMigMode(gpu=self.gpu, enabled=not self.enabled, resets=self.resets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetGpu:
+    """Reset one idle GPU, before Hopper, so that the MIG mode that waits comes into force."""
+
+    gpu: str
+    enabled: bool
+    """The mode that waits."""
+
+    def __str__(self) -> str:
+        mode = "on" if self.enabled else "off"
+        return f"reset {self.gpu} alone, so that MIG mode is {mode}"
+
+    def inverse(self) -> Step | str:
+        """What undoes it."""
+        return SetMigMode(gpu=self.gpu, enabled=not self.enabled, resets=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +146,36 @@ class Advertise:
 
 
 Step: TypeAlias = (
-    Withdraw | StopMps | StartMps | DestroyInstance | SetMigMode | CreateInstance | Advertise
+    Withdraw
+    | StopMps
+    | StartMps
+    | DestroyInstance
+    | SetMigMode
+    | ResetGpu
+    | CreateInstance
+    | Advertise
 )
+
+
+def interrupts(step: Step) -> str:
+    """Whom a step disturbs, in words; it is only done once nobody uses what it takes away."""
+    match step:
+        case Withdraw():
+            return "new pods cannot have these shares; those that hold one keep it"
+        case StopMps():
+            return "nobody: no client is left"
+        case StartMps(before=None):
+            return "nobody: the GPU is idle"
+        case StartMps():
+            return "nobody: running clients keep their limits"
+        case DestroyInstance():
+            return "nobody: the instance is idle; the GPU's other instances run on"
+        case SetMigMode(resets=True) | ResetGpu():
+            return "clients of this GPU, monitoring too, lose it for seconds; other GPUs run on"
+        case SetMigMode():
+            return "NVLink to this GPU is re-made; other GPUs run on"
+        case CreateInstance() | Advertise():
+            return "nobody"
 
 
 def _listed(shares: tuple[Offered, ...]) -> str:

@@ -11,9 +11,17 @@ import structlog
 
 from sharing.api.node import GpuNodeSpec
 from sharing.errors import InputError
+from sharing.migparted import MigConfigs
 from sharing.node.api import NodeApi
-from sharing.node.layoutfile import read_layout
+from sharing.node.layoutfile import (
+    LayoutFile,
+    by_mig_config,
+    read_layout,
+    read_mig_config_file,
+)
 from sharing.node.observed import GpuState
+from sharing.node.rivals import MIG_CONFIG
+from sharing.node.settings import AgentSettings
 from sharing.node.wanted import Wanted
 
 _log: Final = structlog.get_logger()
@@ -36,35 +44,69 @@ class Wishes:
     """The wanted state of one node.
 
     Args:
-        file: Layout entries; wins over the API server.
+        settings: The layout file, which wins over the API server, and whether the Node's label
+            ``nvidia.com/mig.config`` is honoured.
         api: The API server.
         last: The spec that was wanted last, for the time that the server is away.
+
+    Raises:
+        InputError: A file cannot be understood.
     """
 
-    def __init__(self, file: Path | None, api: NodeApi | None, last: GpuNodeSpec | None) -> None:
-        self._file = file
+    def __init__(
+        self, settings: AgentSettings, api: NodeApi | None, last: GpuNodeSpec | None
+    ) -> None:
+        self._file = settings.layout_file
+        self._mig_config = settings.mig_config
+        configs = settings.mig_configs
+        self._configs = None if configs is None else read_mig_config_file(configs)
         self._api = api
         self.last = last
         self._stamp: tuple[int, int] | None = None
-        self._entries = None if file is None else read_layout(file)
+        self._read: LayoutFile | None = None
+        if self._file is not None:
+            self._read = read_layout(self._file, self._mig_config)
         self._complaint = ""
 
     def now(self, gpus: Sequence[GpuState]) -> Wish:
         """What is wanted of these GPUs."""
         if self._file is not None:
             self._reread(self._file)
-            wanted = Wanted.from_entries(self._entries or (), gpus)
-            return Wish(wanted=wanted, complaint=self._complaint)
+            if self._read is None:
+                return Wish(wanted=Wanted(), complaint=self._complaint)
+            return Wish(wanted=self._read.wanted(gpus), complaint=self._complaint)
         if self._api is None or not self._api.synced:
             return Wish(wanted=Wanted() if self.last is None else Wanted.from_spec(self.last))
         seen = self._api.spec
         if seen is not None and seen.spec is not None and seen.spec.gpus:
             self.last = seen.spec
+        config = self._api.foreign_labels.get(MIG_CONFIG)
+        if self._configs is not None and config:
+            return self._by_label(self._configs, config, gpus, self._api)
         return Wish(
             wanted=Wanted() if self.last is None else Wanted.from_spec(self.last),
             generation=None if seen is None else seen.generation,
             complaint="" if seen is None else seen.complaint,
             managed=self._api.managed,
+        )
+
+    def _by_label(
+        self, configs: MigConfigs, config: str, gpus: Sequence[GpuState], api: NodeApi
+    ) -> Wish:
+        """What the label asks for; kept as what was wanted last, so that it outlives the server."""
+        seen, complaint = api.spec, ""
+        before = Wanted() if self.last is None else Wanted.from_spec(self.last)
+        try:
+            wanted = Wanted({**before.by_uuid, **by_mig_config(configs, config, gpus).by_uuid})
+        except InputError as error:
+            wanted, complaint = before, str(error.about(f"label {MIG_CONFIG}={config}"))
+        else:
+            self.last = wanted.to_spec()
+        return Wish(
+            wanted=wanted,
+            generation=None if seen is None else seen.generation,
+            complaint=complaint,
+            managed=api.managed,
         )
 
     def _reread(self, file: Path) -> None:
@@ -74,7 +116,7 @@ class Wishes:
             if stamp == self._stamp:
                 return
             self._stamp = stamp
-            self._entries = read_layout(file)
+            self._read = read_layout(file, self._mig_config)
         except (OSError, InputError) as error:
             if str(error) != self._complaint:
                 _log.warning("layout file was passed over", error=str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,20 +14,24 @@ from sharing.cluster.backoff import Backoff
 from sharing.errors import GpuSharingError
 from sharing.layout import GpuLayout
 from sharing.mps.daemons import MpsDaemons
-from sharing.node.clients import daemons_of
-from sharing.node.gpus import Gpus
+from sharing.node.clients import daemons_of, layout_to_take_over
+from sharing.node.gpus import Gpus, ModeChangeError
 from sharing.node.journal import Journal
+from sharing.node.observed import GpuState
+from sharing.node.plan import Kubelet
 from sharing.node.settings import Tempo
 from sharing.node.step import (
     Advertise,
     CreateInstance,
     DestroyInstance,
+    ResetGpu,
     SetMigMode,
     StartMps,
     Step,
     StopMps,
     Withdraw,
 )
+from sharing.node.wanted import Wanted
 
 _log: Final = structlog.get_logger()
 
@@ -39,6 +43,7 @@ class _Retry:
     delays: Iterable[float]
     at: float
     reason: str
+    times: int = 0
 
 
 @dataclass(slots=True)
@@ -71,9 +76,41 @@ class Workshop:
         """What went wrong last, by GPU."""
         return {gpu: retry.reason for gpu, retry in self._retries.items()}
 
+    @property
+    def tries(self) -> dict[str, int]:
+        """How often in a row a step was refused, by GPU."""
+        return {gpu: retry.times for gpu, retry in self._retries.items()}
+
     def forgive(self, gpu: str) -> None:
         """Try again at once: the plan of a GPU is done, or another one."""
         self._retries.pop(gpu, None)
+
+    async def take_over(
+        self,
+        gpus: Iterable[GpuState],
+        kubelet: Kubelet,
+        applied: Mapping[str, GpuLayout],
+        wanted: Wanted,
+    ) -> None:
+        """Take over the MPS daemons of an earlier agent, once it is known who uses them.
+
+        One that serves nobody and is not wanted any more is taken down.
+
+        Args:
+            gpus: The GPUs as they are.
+            kubelet: Who holds what.
+            applied: The layout that each GPU served last, by UUID.
+            wanted: What they shall be.
+        """
+        for gpu in gpus:
+            before = applied.get(gpu.uuid)
+            layout = layout_to_take_over(
+                kubelet.held.on(gpu.uuid), before, wanted.of(gpu, before).layout
+            )
+            if layout is not None and not gpu.mig_enabled:
+                self.mps[gpu.uuid] = layout
+        await self.daemons.start()
+        await self.apply_mps()
 
     async def apply_mps(self) -> None:
         """Make the MPS daemons those that ``mps`` names."""
@@ -82,17 +119,21 @@ class Workshop:
     async def do(self, steps: Sequence[Step]) -> None:
         """Do steps in order."""
         self.journal.begin(steps)
-        failed: set[str] = set()
+        over: set[str] = set()
         started: list[str] = []
         for number, step in enumerate(steps):
-            if step.gpu in failed:
+            if step.gpu in over:
                 continue
             try:
                 await asyncio.to_thread(self.journal.starting, number)
-                await self._do(step)
+                complete = await self._do(step)
             except GpuSharingError as error:
-                failed.add(step.gpu)
+                over.add(step.gpu)
                 self._fail(step, error)
+                continue
+            if not complete:
+                over.add(step.gpu)
+                _log.info("MIG mode waits for a reset", gpu=step.gpu, step=str(step))
                 continue
             self.done += 1
             _log.info("step was done", gpu=step.gpu, step=str(step))
@@ -103,14 +144,17 @@ class Workshop:
         )
         await asyncio.to_thread(self.journal.finish)
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: Step) -> bool:
+        """Do one step; False if it is done by half and the next plan says how it goes on."""
         match step:
             case DestroyInstance(gpu=gpu, gi_id=gi_id):
                 await self.gpus.destroy(gpu, gi_id)
             case CreateInstance(gpu=gpu, profile=profile, placement=placement):
                 await self.gpus.create(gpu, profile, placement)
             case SetMigMode(gpu=gpu, enabled=enabled):
-                await self.gpus.set_mig_mode(gpu, enabled=enabled)
+                return await self._set_mig_mode(gpu, enabled=enabled, resets=step.resets)
+            case ResetGpu(gpu=gpu, enabled=enabled):
+                await self.gpus.reset_for_mode(gpu, enabled=enabled)
             case StartMps(gpu=gpu, layout=layout):
                 self.mps[gpu] = layout
                 await self.apply_mps()
@@ -118,7 +162,19 @@ class Workshop:
                 self.mps.pop(gpu, None)
                 await self.apply_mps()
             case Withdraw() | Advertise():
-                return  # the agent's own part: it tells the kubelet before and after
+                pass  # the agent's own part: it tells the kubelet before and after
+        return True
+
+    async def _set_mig_mode(self, gpu: str, *, enabled: bool, resets: bool) -> bool:
+        if await self.gpus.set_mig_mode(gpu, enabled=enabled):
+            return True
+        if resets:
+            return False
+        raise ModeChangeError(
+            f"GPU {gpu}",
+            "its MIG mode waits for a reset of a kind that we do not do",
+            fix="restart the node",
+        )
 
     def _fail(self, step: Step, error: GpuSharingError) -> None:
         retry = self._retries.get(step.gpu)
@@ -129,4 +185,5 @@ class Workshop:
         if retry.reason != str(error):
             _log.warning("step failed", gpu=step.gpu, step=str(step), error=str(error))
         retry.reason = str(error)
+        retry.times += 1
         retry.at = time.monotonic() + next(iter(retry.delays))

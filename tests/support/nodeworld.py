@@ -20,6 +20,7 @@ from sharing.node.step import (
     Advertise,
     CreateInstance,
     DestroyInstance,
+    ResetGpu,
     SetMigMode,
     StartMps,
     Step,
@@ -117,7 +118,7 @@ class World:
             case CreateInstance(profile=profile, placement=placement):
                 legal = legal_placements(self.gpu.board, profile, self.occupied)
                 return self.gpu.mig_enabled and placement in legal
-            case SetMigMode():
+            case SetMigMode() | ResetGpu():
                 return not self.gpu.instances
             case _:
                 return True
@@ -135,7 +136,7 @@ class World:
                 self._destroy(step)
             case CreateInstance():
                 self._create(step)
-            case SetMigMode(enabled=enabled):
+            case SetMigMode(enabled=enabled) | ResetGpu(enabled=enabled):
                 assert not self.gpu.instances
                 assert not self.users()
                 self.gpu = replace(self.gpu, mig_enabled=enabled, mig_pending=enabled)
@@ -228,6 +229,11 @@ class World:
         """A reset brings it back, empty."""
         self.gpu = replace(self.gpu, lost=False, instances=())
 
+    def leave_mode_pending(self) -> None:
+        """Somebody else asks for the other MIG mode and goes away before the reset."""
+        if not self.gpu.board.resetless and self.gpu.board.mig_capable:
+            self.gpu = replace(self.gpu, mig_pending=not self.gpu.mig_enabled)
+
     def reboot(self) -> None:
         keeps_mode = not self.gpu.board.resetless
         self.gpu = replace(
@@ -236,8 +242,8 @@ class World:
             instances=(),
             processes=(),
             mps=None,
-            mig_enabled=self.gpu.mig_enabled and keeps_mode,
-            mig_pending=self.gpu.mig_enabled and keeps_mode,
+            mig_enabled=self.gpu.mig_pending and keeps_mode,
+            mig_pending=self.gpu.mig_pending and keeps_mode,
         )
         self.crash()
 

@@ -137,6 +137,10 @@ class Histories(RuleBasedStateMachine):
         self.world.foreign_destroy(data.draw(st.sampled_from(ids)))
 
     @rule()
+    def somebody_else_leaves_a_mode_pending(self) -> None:
+        self.world.leave_mode_pending()
+
+    @rule()
     def the_gpu_is_lost(self) -> None:
         self.world.lose()
 

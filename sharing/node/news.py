@@ -1,0 +1,96 @@
+"""What is worth an Event: the difference between two reports of a node (pure).
+
+Only what changed is told, so that a state which lasts is one Event and not one a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sharing.node.status import GpuReport, NodeReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """One thing that happened."""
+
+    reason: str
+    """One word, for programs."""
+    message: str
+    warning: bool = False
+    about_node: bool = False
+    """Whether it concerns whoever looks at the Node, besides the GPUNode."""
+
+
+def news(before: NodeReport, after: NodeReport) -> tuple[News, ...]:
+    """What happened between two reports, in order of GPUs."""
+    found = list(_of_node(before, after))
+    known = {each.gpu.uuid: each for each in before.gpus}
+    for each in after.gpus:
+        found += _of_gpu(known.get(each.gpu.uuid), each)
+    there = {each.gpu.uuid for each in after.gpus}
+    found += [
+        News(
+            reason="GpuGone",
+            message=f"{_name(each)} is not listed by the driver any more",
+            warning=True,
+            about_node=True,
+        )
+        for each in before.gpus
+        if after.gpus and each.gpu.uuid not in there
+    ]
+    return tuple(found)
+
+
+def _of_node(before: NodeReport, after: NodeReport) -> Iterator[News]:
+    if after.rival and after.rival != before.rival:
+        yield News(reason="ManagementConflict", message=after.rival, warning=True, about_node=True)
+    if before.rival and not after.rival:
+        yield News(reason="ManagementConflictOver", message="nobody else manages the GPUs")
+    if after.complaint and after.complaint != before.complaint:
+        yield News(reason="SpecInvalid", message=after.complaint, warning=True)
+
+
+def _of_gpu(before: GpuReport | None, after: GpuReport) -> Iterator[News]:
+    name = _name(after)
+    yield from _of_health(before, after, name)
+    if after.refused and (before is None or before.refused != after.refused):
+        yield News(reason="LayoutRefused", message=f"{name}: {after.refused}", warning=True)
+    if after.retreat and (before is None or before.retreat != after.retreat):
+        yield News(
+            reason="LayoutFailed",
+            message=f"{name}: {after.retreat.layout} failed: {after.retreat.reason}; "
+            f"back to {after.plan.target.layout}",
+            warning=True,
+        )
+    blocked = after.plan.blocked_by
+    if blocked and (before is None or before.plan.blocked_by != blocked):
+        waits = "; ".join(str(one) for one in blocked)
+        yield News(
+            reason="LayoutBlocked",
+            message=f"{name} waits to become {after.plan.target.layout}: {waits}",
+            warning=True,
+        )
+    if after.note and (before is None or before.note != after.note):
+        yield News(reason="MigProfileRenamed", message=f"{name}: {after.note}", warning=True)
+    if after.served is not None and before is not None and before.served != after.served:
+        yield News(reason="LayoutServed", message=f"{name} serves {after.served}")
+
+
+def _of_health(before: GpuReport | None, after: GpuReport, name: str) -> Iterator[News]:
+    ill = after.ill
+    was = None if before is None else before.ill
+    if ill is not None and (was is None or was.reason != ill.reason):
+        yield News(
+            reason="GpuUnhealthy",
+            message=f"{name} takes no new work: {ill.reason}: {ill.message}",
+            warning=True,
+            about_node=True,
+        )
+    if was is not None and ill is None:
+        yield News(reason="GpuRecovered", message=f"{name} takes work again", about_node=True)
+
+
+def _name(report: GpuReport) -> str:
+    return f"GPU {report.gpu.index} ({report.gpu.uuid})"

@@ -1,0 +1,32 @@
+"""Looking out for others who manage this node's GPUs; what they look like is in ``rivals``."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sharing.node.api import NodeApi
+from sharing.node.rivals import live_plugin, mig_manager
+from sharing.node.settings import AgentSettings
+
+
+class Rivals:
+    """Who else manages the GPUs of this node, as of the last look.
+
+    Args:
+        settings: Where the kubelet's sockets lie.
+        api: The Node's labels; None where there is no API server.
+    """
+
+    def __init__(self, settings: AgentSettings, api: NodeApi | None) -> None:
+        self.plugin = ""
+        """In a sentence; empty if there is none."""
+        self.mig_manager = ""
+        self._folder = settings.plugin_dir
+        self._honoured = settings.mig_configs is not None
+        self._api = api
+
+    async def look(self) -> None:
+        """See who is there now."""
+        self.plugin = await asyncio.to_thread(live_plugin, self._folder)
+        labels = {} if self._api is None else self._api.foreign_labels
+        self.mig_manager = mig_manager(labels, honoured=self._honoured)
