@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 import orjson
 
+from cli import gpufaults
 from cli.gpulist import rows_of
 from sharing import catalogue
 from sharing.errors import InputError
@@ -251,11 +252,25 @@ def fail(
 @click.option("--destroy-s", type=click.FloatRange(0), default=0.0, metavar="S")
 @click.option("--mode-s", type=click.FloatRange(0), default=0.0, metavar="S")
 @click.option("--walk-s", type=click.FloatRange(0), default=0.0, metavar="S")
+@click.option("--list-s", type=click.FloatRange(0), default=0.0, metavar="S")
+@click.option("--open-s", type=click.FloatRange(0), default=0.0, metavar="S")
+@click.option(
+    "--pace",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    metavar="REAL",
+    help="Real seconds for a simulated one.",
+)
 @click.pass_obj
 def delay(state: Path, /, **seconds: float) -> None:
     """Let slow calls take seconds, as on real GPUs: about 0.2, 1, 1 and up to 10."""
     _do(state, operate.slow_down, Delays(**seconds))
     click.echo(", ".join(f"{name} {value:g}" for name, value in sorted(seconds.items())))
+
+
+for _command in gpufaults.COMMANDS:
+    gpu.add_command(_command)
 
 
 def _do(

@@ -119,7 +119,8 @@ class Driver:
     def watch(self) -> EventWatch:
         """The events of all GPUs from now on; to be waited for in a thread of its own."""
         with self._lock:
-            return EventWatch(self._bound(), dict(self._opened().answering()))
+            roster = self._opened()
+            return EventWatch(roster.binding, roster.answering, roster.count())
 
     # Changing
 

@@ -50,6 +50,10 @@ class Roster:
             gpus=self._named([self._read(index) for index in range(count)]),
         )
 
+    def count(self) -> int:
+        """How many GPUs there are, those that do not answer included."""
+        return int(self.binding.call("DeviceGetCount"))
+
     def answering(self) -> Iterator[tuple[str, Any]]:
         """UUID and handle of each GPU that answers."""
         for index in range(self.binding.call("DeviceGetCount")):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
 from sharing.nvml.binding import Binding
@@ -27,20 +28,36 @@ _LONGEST_WAIT_S: Final = 1.0
 class EventWatch:
     """The events of some GPUs from the moment it was made. Closes at the end of a ``with``.
 
+    A GPU that does not answer when the watch begins joins it once it does.
+
     Args:
         binding: The driver.
-        handles: Handles by UUID of the GPUs to watch.
+        answering: UUID and handle of each GPU that answers now.
+        count: How many GPUs there are, those that do not answer included.
     """
 
-    def __init__(self, binding: Binding, handles: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        binding: Binding,
+        answering: Callable[[], Iterable[tuple[str, Any]]],
+        count: int,
+    ) -> None:
         self._binding = binding
+        self._answering = answering
+        self._count = count
         self._closed = threading.Event()
         self._set: Any = binding.call("EventSetCreate")
         self._guard = threading.Lock()
-        self.unwatched: tuple[str, ...] = tuple(
-            uuid for uuid, handle in sorted(handles.items()) if not self._register(uuid, handle)
-        )
+        self._watched: set[str] = set()
+        self._mute: set[str] = set()
+        self._joined = -float("inf")
+        self._lost = -float("inf")
+        self._join()
+
+    @property
+    def unwatched(self) -> tuple[str, ...]:
         """GPUs that report no events: they have to be polled."""
+        return tuple(sorted(self._mute))
 
     def wait(self, timeout_s: float) -> DriverEvent | None:
         """The next event; None if there was none in time, or after ``close``.
@@ -51,6 +68,7 @@ class EventWatch:
         left_s = timeout_s
         while left_s >= 0 and not self._closed.is_set():
             slice_s = min(left_s, _LONGEST_WAIT_S)
+            self._join()
             try:
                 with self._guard:
                     if self._closed.is_set():
@@ -58,6 +76,7 @@ class EventWatch:
                     data = self._binding.call("EventSetWait_v2", self._set, round(slice_s * 1000))
             except NvmlError as error:
                 if error.code is Code.GPU_IS_LOST:
+                    self._be_patient()
                     return DriverEvent(kind=EventKind.LOST, uuid=None)
                 if error.code is not Code.TIMEOUT:
                     raise
@@ -85,17 +104,40 @@ class EventWatch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _register(self, uuid: str, handle: Any) -> bool:
+    def _join(self) -> None:
+        """Watch the GPUs that answer and are not watched yet, once a second at most."""
+        now = time.monotonic()
+        everybody = len(self._watched) + len(self._mute) >= self._count
+        if everybody or now - self._joined < _LONGEST_WAIT_S:
+            return
+        self._joined = now
+        for uuid, handle in self._answering():
+            if uuid not in self._watched and uuid not in self._mute:
+                self._register(uuid, handle)
+
+    def _be_patient(self) -> None:
+        """Some drivers answer every wait that a GPU is lost: then one a second is enough.
+
+        Source: NVIDIA/k8s-device-plugin#669.
+        """
+        now = time.monotonic()
+        if now - self._lost < _LONGEST_WAIT_S:
+            self._closed.wait(_LONGEST_WAIT_S)
+        self._lost = now
+
+    def _register(self, uuid: str, handle: Any) -> None:
         subject = f"GPU {uuid}"
         try:
             supported = self._binding.call("DeviceGetSupportedEventTypes", handle, subject=subject)
             types = supported & _WANTED
             self._binding.call("DeviceRegisterEvents", handle, types, self._set, subject=subject)
         except NvmlError as error:
-            if error.code in {Code.NOT_SUPPORTED, Code.GPU_IS_LOST}:
-                return False
-            raise
-        return True
+            if error.code is Code.NOT_SUPPORTED:
+                self._mute.add(uuid)
+            elif error.code is not Code.GPU_IS_LOST:  # lost: it joins when it is back
+                raise
+        else:
+            self._watched.add(uuid)
 
     def _event(self, data: Any) -> DriverEvent:
         kinds = [kind for bit, kind in _KINDS.items() if data.eventType & bit]

@@ -75,6 +75,9 @@ def reset(gpu: Gpu) -> Gpu:
         lost=False,
         recovery_action=0,
         remapped_rows=(*gpu.remapped_rows[:2], 0, gpu.remapped_rows[3]),
+        ecc_errors=(0, 0),
+        nvlinks_down=(),
+        memory_limits=(),
     )
 
 

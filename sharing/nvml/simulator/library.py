@@ -9,8 +9,10 @@ from sharing.nvml.simulator.calls import (
     computes,
     devices,
     events,
+    health,
     instances,
     migdevices,
+    monitors,
     system,
     topology,
     usage,
@@ -19,7 +21,18 @@ from sharing.nvml.simulator.session import Session
 from sharing.nvml.simulator.store import Store
 from sharing.nvml.simulator.symbols import EXPORTS, SINCE, ErrorStringSymbol, Symbol
 
-CALLS = (system, devices, instances, computes, migdevices, usage, events, topology)
+CALLS = (
+    system,
+    devices,
+    health,
+    instances,
+    computes,
+    migdevices,
+    usage,
+    events,
+    topology,
+    monitors,
+)
 """Modules whose functions are the library's; importing them registers them."""
 
 

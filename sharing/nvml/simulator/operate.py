@@ -44,6 +44,8 @@ RECOVERY_BY_XID: Final = {
     120: RecoveryAction.GPU_RESET,
 }
 """What the driver recommends after an XID. Source: NVIDIA XID catalogue, abridged."""
+_ENDS_CLIENTS: Final = frozenset({8, 11, 13, 25, 31, 32, 43, 45, 69, 109})
+"""XIDs of one MPS client that end all clients. Source: NVIDIA MPS, "Error Containment"."""
 
 Result = TypeVar("Result")
 
@@ -141,7 +143,7 @@ def destroy_instance(machine: Machine, which: str, gi_id: int) -> tuple[Machine,
 # Processes
 
 
-def start_process(
+def start_process(  # noqa: PLR0913 - what a process is
     machine: Machine,
     which: str,
     *,
@@ -150,6 +152,7 @@ def start_process(
     kind: ProcessKind = ProcessKind.COMPUTE,
     memory_mib: int = 512,
     gi_id: int | None = None,
+    cgroup: str = "",
 ) -> tuple[Machine, Process]:
     """Pretend that a process uses a GPU, or an instance of it.
 
@@ -181,6 +184,7 @@ def start_process(
         memory_mib=memory_mib,
         gi_id=gi_id,
         ci_id=ci_id,
+        cgroup=cgroup,
     )
     _must_have_memory(gpu, which, process)
     return with_gpu(machine, replace(gpu, processes=(*gpu.processes, process))), process
@@ -218,8 +222,12 @@ def report_xid(
         compute = _instance(gpu, which, gi_id).compute
         ci_id = compute[0].id if compute else None
     action = RECOVERY_BY_XID.get(xid, RecoveryAction.NONE) if recovery is None else recovery
+    if gi_id is None and xid in _ENDS_CLIENTS:
+        left = tuple(each for each in gpu.processes if each.kind is not ProcessKind.MPS)
+        gpu = replace(gpu, processes=left)
     if action:
-        machine = with_gpu(machine, replace(gpu, recovery_action=int(action)))
+        gpu = replace(gpu, recovery_action=int(action))
+    machine = with_gpu(machine, gpu)
     event = Event(
         number=0, uuid=gpu.uuid, type=int(EventType.XID), data=xid, gi_id=gi_id, ci_id=ci_id
     )
@@ -319,6 +327,16 @@ def _must_have_memory(gpu: Gpu, which: str, process: Process) -> None:
     if process.gi_id is not None:
         profile = gpu.profile(_instance(gpu, which, process.gi_id).profile_id)
         total = profile.memory_mib if profile else total
+    limits = [each.hard >> 20 for each in gpu.memory_limits if each.cgroup == process.cgroup]
+    if limits and limits[0]:
+        mine = sum(each.memory_mib for each in gpu.processes if each.cgroup == process.cgroup)
+        if mine + process.memory_mib > limits[0]:
+            raise InputError(
+                f"GPU {which}",
+                f"cgroup {process.cgroup} may use {limits[0] - mine} MiB more, the process wants "
+                f"{process.memory_mib}",
+                fix="take less memory",
+            )
     used = sum(each.memory_mib for each in gpu.processes if each.gi_id == process.gi_id)
     if used + process.memory_mib > total:
         raise InputError(

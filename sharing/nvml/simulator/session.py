@@ -68,12 +68,21 @@ class EventSet:
     freed: bool = False
 
 
+class GpmSample(NamedTuple):
+    """One reading of the performance monitors, of a GPU or a GPU instance."""
+
+    uuid: str
+    gi_id: int | None
+    busy_percent: int
+
+
 class Session:
     """The library as one process has it loaded."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.event_sets: dict[int, EventSet] = {}
+        self.gpm_samples: dict[int, GpmSample | None] = {}
         self._users = 0
         self._boot = 0
         self._targets: dict[int, Target] = {}
@@ -94,12 +103,23 @@ class Session:
             if failure and not failure.takes_effect:
                 raise RefusedError(Code.of(failure.code), "failure on request")
             if wanted.delay:
-                time.sleep(getattr(machine.delays, wanted.delay))
+                self._take_time(machine, getattr(machine.delays, wanted.delay))
             wanted.handler(self, *arguments)
         except GpuSharingError as error:
             raise RefusedError(Code.UNKNOWN, str(error)) from error
         if failure:
             raise RefusedError(Code.of(failure.code), "failure on request, after the effect")
+
+    def _take_time(self, machine: Machine, seconds: float) -> None:
+        """Let a slow call take its time, on the machine's own account and in reality."""
+        if not seconds:
+            return
+
+        def spend(now: Machine) -> tuple[Machine, None]:
+            return replace(now, spent_s=now.spent_s + seconds), None
+
+        self.store.change(spend)
+        time.sleep(seconds * machine.delays.pace)
 
     def machine(self) -> Machine:
         """The machine as it is now."""
@@ -156,6 +176,13 @@ class Session:
         with self._guard:
             address = self._new_address()
             self.event_sets[address] = EventSet()
+            return address
+
+    def new_gpm_sample(self) -> int:
+        """The address of a new, empty sample."""
+        with self._guard:
+            address = self._new_address()
+            self.gpm_samples[address] = None
             return address
 
     def event_set(self, handle: Any) -> EventSet:

@@ -6,7 +6,7 @@ in the catalogue and not stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -15,6 +15,7 @@ from pydantic import ConfigDict
 
 from sharing import catalogue
 from sharing.board import Board, BoardMigProfile, Placement
+from sharing.migprofile import MigProfile
 
 FORMAT: Final = 1
 MOST_EVENTS: Final = 256
@@ -53,6 +54,32 @@ class Process:
     gi_id: int | None = None
     ci_id: int | None = None
     sm_percent: int = 0
+    cgroup: str = ""
+    """Its cgroup's path, for limits of GPU memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimit:
+    """GPU memory that the processes of a cgroup may use; bytes."""
+
+    __pydantic_config__ = _STRICT
+
+    cgroup: str
+    soft: int
+    hard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """A MIG profile that this driver names and measures otherwise than the catalogue."""
+
+    __pydantic_config__ = _STRICT
+
+    profile: str
+    """The catalogue's name."""
+    name: str
+    memory_mib: int = 0
+    """As the catalogue if 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +142,17 @@ class Gpu:
     nvlinks_down: tuple[int, ...] = ()
     remapped_rows: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Corrected, uncorrected, pending, failed."""
+    ecc_errors: tuple[int, int] = (0, 0)
+    """Corrected and uncorrected, since the driver was loaded."""
+    temperature_c: int = 34
+    nvlink_recoveries: int = 0
+    memory_limits: tuple[MemoryLimit, ...] = ()
+    renamed: tuple[Renamed, ...] = ()
 
     @property
     def model(self) -> Board:
-        """The board's facts."""
-        return _board(self.board)
+        """The board's facts, MIG profiles in the words of this driver."""
+        return _board(self.board) if not self.renamed else _renamed(self.board, self.renamed)
 
     @property
     def pci_bus_id(self) -> str:
@@ -162,7 +195,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """Seconds that the slow calls take; real drivers take about 0.2, 1 and, under load, 10."""
+    """Seconds that the slow calls take; real drivers take about 0.2, 1 and, under load, 10.
+
+    What they take is summed up in ``Machine.spent_s``; ``pace`` says how much of it is waited for.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -171,6 +207,12 @@ class Delays:
     mode_s: float = 0.0
     walk_s: float = 0.0
     """Looking a MIG device up by index or UUID."""
+    list_s: float = 0.0
+    """Listing the instances of one MIG profile."""
+    open_s: float = 0.0
+    """Starting the library; a second or two without persistence mode."""
+    pace: float = 1.0
+    """Real seconds for a simulated one; 0 for a simulation that does not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +239,8 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     events: tuple[Event, ...] = ()
     next_event: int = 1
+    spent_s: float = 0.0
+    """Simulated seconds that slow calls have taken in all."""
 
     @property
     def driver_major(self) -> int:
@@ -207,3 +251,18 @@ class Machine:
 @lru_cache(maxsize=64)
 def _board(name: str) -> Board:
     return catalogue.load().board(name)
+
+
+@lru_cache(maxsize=64)
+def _renamed(name: str, changes: tuple[Renamed, ...]) -> Board:
+    board, by_profile = _board(name), {change.profile: change for change in changes}
+    profiles = []
+    for each in board.mig:
+        change = by_profile.get(str(each.profile))
+        if change is None:
+            profiles.append(each)
+            continue
+        memory_mib = change.memory_mib or each.memory_mib
+        profile = MigProfile.parse(change.name)
+        profiles.append(replace(each, profile=profile, memory_mib=memory_mib))
+    return replace(board, mig=tuple(sorted(profiles, key=lambda each: each.profile)))

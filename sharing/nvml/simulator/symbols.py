@@ -53,6 +53,14 @@ SINCE: Final = {
     "nvmlDeviceGetNumaNodeId": 530,
     "nvmlDeviceGetGpuFabricInfoV": 545,
     "nvmlDeviceGetGpuInstanceProfileInfoByIdV": 580,
+    "nvmlGpmSampleAlloc": 520,
+    "nvmlGpmSampleFree": 520,
+    "nvmlGpmSampleGet": 520,
+    "nvmlGpmMigSampleGet": 520,
+    "nvmlGpmMetricsGet": 520,
+    "nvmlGpmQueryDeviceSupport": 520,
+    "nvmlDeviceSetMemoryLimits_v1": 615,
+    "nvmlDeviceGetMemoryLimits_v1": 615,
 }
 """Driver branches that first had a function, to the nearest; older ones lack the symbol."""
 

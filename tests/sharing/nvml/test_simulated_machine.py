@@ -15,9 +15,11 @@ from typing import Any
 import pynvml
 import pytest
 
+from sharing.board import Placement
 from sharing.errors import InputError, UnavailableError
 from sharing.migprofile import MigProfile
 from sharing.nvml import simulator
+from sharing.nvml.driver import Driver
 from sharing.nvml.simulator import operate
 from sharing.nvml.simulator.state import Delays, Machine, ProcessKind
 from sharing.nvml.simulator.store import Store
@@ -46,7 +48,7 @@ def bump_for_ever(path: Path) -> None:
 
 def test_no_change_is_lost_between_processes(h100: SimulatedGpus) -> None:
     before = h100.machine.cuda_version
-    workers = [SPAWN.Process(target=bump_often, args=(h100.path, 40)) for _ in range(3)]
+    workers = [SPAWN.Process(target=bump_often, args=(h100.path, 60)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -56,7 +58,7 @@ def test_no_change_is_lost_between_processes(h100: SimulatedGpus) -> None:
 
 def test_a_killed_writer_leaves_a_whole_state_and_no_lock(h100: SimulatedGpus) -> None:
     store = Store(h100.path)
-    for _ in range(5):
+    for _ in range(2):
         before = store.read().cuda_version
         worker = SPAWN.Process(target=bump_for_ever, args=(h100.path,))
         worker.start()
@@ -71,7 +73,7 @@ def test_a_killed_writer_leaves_a_whole_state_and_no_lock(h100: SimulatedGpus) -
 
 def test_a_reader_sees_each_of_many_writes_within_a_clock_tick(h100: SimulatedGpus) -> None:
     reader, writer = Store(h100.path), Store(h100.path)
-    for _ in range(300):
+    for _ in range(150):
         writer.change(bump)
         assert reader.read().cuda_version == writer.read().cuda_version
 
@@ -226,12 +228,41 @@ def test_cpus_and_memory_near_a_gpu_follow_its_numa_node(h100: SimulatedGpus) ->
 
 
 def test_slow_calls_take_the_time_that_was_asked_for(h100: SimulatedGpus) -> None:
-    h100.configure(delays=Delays(mode_s=0.2))
+    h100.configure(delays=Delays(mode_s=0.1))
     nvml = h100.bindings()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     start = time.monotonic()
     nvml.nvmlDeviceSetMigMode(handle, 1)
-    assert time.monotonic() - start >= 0.2
+    assert time.monotonic() - start >= 0.1
+
+
+def test_a_simulation_that_does_not_wait_counts_each_delay_all_the_same(
+    h100: SimulatedGpus,
+) -> None:
+    delays = Delays(create_s=0.2, destroy_s=1, mode_s=4, walk_s=10, list_s=0.05, open_s=2, pace=0)
+    h100.configure(delays=delays)
+    start = time.monotonic()
+    driver = Driver(h100.path)
+    driver.open()
+    spent = [h100.machine.spent_s]
+
+    def cost(step: Callable[[], object]) -> float:
+        step()
+        spent.append(h100.machine.spent_s)
+        return round(spent[-1] - spent[-2], 6)
+
+    uuid, profile = h100.uuid(), MigProfile.parse("1g.10gb")
+    assert spent == [2]
+    assert cost(lambda: driver.set_mig_mode(uuid, on=True)) == 4
+    driver.observe()
+    spent.append(h100.machine.spent_s)
+    created = cost(lambda: driver.create_instance(uuid, profile, Placement(0, 1)))
+    assert created == 0.4  # the GPU instance and the compute instance
+    assert cost(driver.observe) == 0.35  # seven MIG profiles
+    gi_id = h100.gpu().instances[0].id
+    assert cost(lambda: driver.destroy_instance(uuid, gi_id)) == 2
+    driver.close()
+    assert time.monotonic() - start < 2
 
 
 # What a person does

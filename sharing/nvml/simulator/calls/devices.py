@@ -1,5 +1,4 @@
 # The signatures are NVML's.
-# ruff: noqa: PLR0917
 """Devices: handles, identity, memory, modes."""
 
 from __future__ import annotations
@@ -10,15 +9,7 @@ from typing import Any, Final
 
 from sharing.board import Architecture
 from sharing.migprofile import MigProfile
-from sharing.nvml.codes import (
-    FIELD_MIG_QUERY_ANY_MODE,
-    FIELD_NVLINK_COUNT,
-    FIELD_RECOVERY_ACTION,
-    FIELD_RESETLESS_MIG,
-    Code,
-    ComputeMode,
-)
-from sharing.nvml.simulator.calls.topology import nvlink_count
+from sharing.nvml.codes import Code, ComputeMode
 from sharing.nvml.simulator.hardware import RefusedError, mig_devices
 from sharing.nvml.simulator.session import HandleKind, MigDevice, Session
 from sharing.nvml.simulator.state import Gpu, Machine
@@ -38,7 +29,6 @@ _MIB: Final = 1 << 20
 _MEMORY_V2: Final = 0x02000028
 _RESERVED_MIB: Final = 640
 _NVIDIA: Final = 0x10DE
-_UNSIGNED_INT: Final = 1
 LAST_WITHOUT_QUERY: Final = 535
 """Drivers up to about R535 list MIG placements only while MIG mode is on."""
 _ARCHITECTURES: Final = {
@@ -204,35 +194,6 @@ def set_compute_mode(session: Session, handle: Any, mode: Any) -> None:
         return replace(now, compute_mode=wanted), None
 
     session.change_gpu(gpu.uuid, step)
-
-
-@export("nvmlDeviceGetFieldValues")
-def field_values(session: Session, handle: Any, amount: Any, values: Any) -> None:
-    """Values by number; each has its own return code."""
-    gpu = session.gpu(handle)
-    known = {
-        FIELD_RESETLESS_MIG: int(gpu.model.resetless),
-        FIELD_MIG_QUERY_ANY_MODE: int(can_query(session.machine(), gpu)),
-        FIELD_RECOVERY_ACTION: gpu.recovery_action,
-        FIELD_NVLINK_COUNT: nvlink_count(gpu),
-    }
-    array = getattr(values, "_obj", values)
-    for value in array[: number(amount)]:
-        supported = value.fieldId in known
-        value.nvmlReturn = int(Code.SUCCESS if supported else Code.NOT_SUPPORTED)
-        if supported:
-            value.valueType = _UNSIGNED_INT
-            value.value.uiVal = known[value.fieldId]
-
-
-@export("nvmlDeviceGetRemappedRows")
-def remapped_rows(
-    session: Session, handle: Any, corrected: Any, uncorrected: Any, pending: Any, failed: Any
-) -> None:
-    """Memory rows that were replaced, or are to be at the next reset."""
-    rows = session.gpu(handle).remapped_rows
-    for answer, value in zip((corrected, uncorrected, pending, failed), rows, strict=True):
-        put(answer, value)
 
 
 @export("nvmlDeviceGetAttributes_v2")

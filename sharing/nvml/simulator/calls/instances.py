@@ -129,7 +129,7 @@ def create_gpu_instance_at(
     _create(session, handle, profile_id, Placement(at.start, at.size), answer)
 
 
-@export("nvmlDeviceGetGpuInstances", Privilege.CONFIG)
+@export("nvmlDeviceGetGpuInstances", Privilege.CONFIG, delay="list_s")
 def gpu_instances(session: Session, handle: Any, profile_id: Any, array: Any, amount: Any) -> None:
     """Handles of the live GPU instances of a MIG profile."""
     gpu = session.gpu(handle)

@@ -8,13 +8,13 @@ from sharing.nvml.simulator.session import Session
 from sharing.nvml.simulator.symbols import export, put, put_text
 
 
-@export("nvmlInit_v2")
+@export("nvmlInit_v2", delay="open_s")
 def init(session: Session) -> None:
     """Start using the library."""
     session.start()
 
 
-@export("nvmlInitWithFlags")
+@export("nvmlInitWithFlags", delay="open_s")
 def init_with_flags(session: Session, _flags: Any) -> None:
     """Start using the library."""
     session.start()

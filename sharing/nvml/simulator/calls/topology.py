@@ -103,9 +103,14 @@ def memory_affinity(session: Session, handle: Any, size: Any, answer: Any, _scop
 def numa_node_id(session: Session, handle: Any, answer: Any) -> None:
     """The NUMA node that a GPU's own memory is, on boards where it is one."""
     gpu = session.gpu(handle)
-    if gpu.board not in _COHERENT:
+    if not is_coherent(gpu):
         raise RefusedError(Code.NOT_SUPPORTED, "the GPU is no NUMA node")
     put(answer, gpu.numa_node)
+
+
+def is_coherent(gpu: Gpu) -> bool:
+    """Whether a GPU shares one address space with its CPU."""
+    return gpu.board in _COHERENT
 
 
 def nvlink_count(gpu: Gpu) -> int:
