@@ -15,6 +15,8 @@ DEEPEST: Final = 200
 _MOST_NODES: Final = 4_000_000
 """Values in one file, aliases counted as what they stand for."""
 _MOST_ALIASED_NODES: Final = 100_000
+_ITEMS_DEPTH: Final = 2
+"""Open collections around a member of a List's ``items``: the List, the list."""
 _TAG: Final = "tag:yaml.org,2002:"
 _COLLECTION_TAGS: Final = {_TAG + "map", _TAG + "seq", "!"}
 _PLAIN_TAGS: Final = {_TAG + known for known in ("int", "float", "bool", "null")}
@@ -27,11 +29,13 @@ def too_deep(subject: str) -> InputError:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finished document: its position, its first line, its value."""
+    """A finished document: its position, its lines, its value."""
 
     number: int
     line: int
     value: Any
+    item_lines: tuple[int, ...]
+    """Where each member of its ``items`` starts."""
 
 
 @dataclass(slots=True)
@@ -66,7 +70,7 @@ class Builder:
         self._anchors: dict[str, _Anchored] = {}
         self._nodes = 0
         self._aliased = 0
-        self._line = 1
+        self._item_lines: list[int] = []
 
     def take(self, event: yaml.Event) -> None:
         """Builds on by one event.
@@ -97,7 +101,7 @@ class Builder:
         value = self._value(event)
         if event.anchor:
             self._anchors[event.anchor] = _Anchored(value, 1, 0)
-        self._add(value, event, 1, 0)
+        self._add(value, _line(event), 1, 0)
 
     def _key(self, top: _Open, event: yaml.ScalarEvent) -> None:
         plain = event.implicit[0] and not event.style
@@ -123,8 +127,6 @@ class Builder:
         top = self._stack[-1] if self._stack else None
         if top is not None and isinstance(top.value, dict) and top.key is None:
             raise self._error(event, "a key is a list or mapping", expected="a text as key")
-        if top is None:
-            self._line = _line(event)
         value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
         self._stack.append(_Open(value, event.anchor, _line(event)))
 
@@ -136,7 +138,7 @@ class Builder:
                     done.value.setdefault(key, value)
         if done.anchor:
             self._anchors[done.anchor] = _Anchored(done.value, done.nodes, done.height)
-        self._add(done.value, None, done.nodes, done.height)
+        self._add(done.value, done.line, done.nodes, done.height)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         top = self._stack[-1] if self._stack else None
@@ -156,22 +158,24 @@ class Builder:
         if top is not None and isinstance(top.value, dict) and top.key is None:
             raise self._error(event, "a key is an alias", expected="a text as key")
         # Each use gets its own copy, so that a change of one is not a change of all.
-        self._add(_copied(found.value), event, found.nodes, found.height)
+        self._add(_copied(found.value), _line(event), found.nodes, found.height)
 
-    def _add(self, value: Any, event: yaml.NodeEvent | None, nodes: int, height: int) -> None:
+    def _add(self, value: Any, line: int, nodes: int, height: int) -> None:
         self._nodes += 1
         if self._nodes + self._aliased > _MOST_NODES:
             raise InputError(
                 self._source, f"it holds more than {_MOST_NODES} values", fix="split it"
             )
         if not self._stack:
-            self._end_document(value, event)
+            self._end_document(value, line)
             return
         top = self._stack[-1]
         top.nodes += nodes
         top.height = max(top.height, height + 1)
         if isinstance(top.value, list):
             top.value.append(value)
+            if len(self._stack) == _ITEMS_DEPTH and self._stack[0].key == "items":
+                self._item_lines.append(line)
         elif top.merging:
             self._merge(top, value)
         elif top.key is not None:
@@ -189,11 +193,10 @@ class Builder:
             )
         top.merges.extend(listed)
 
-    def _end_document(self, value: Any, event: yaml.NodeEvent | None) -> None:
-        if value is None:
-            return
-        line = self._line if event is None else _line(event)
-        self.found.append(Found(self._number, line, value))
+    def _end_document(self, value: Any, line: int) -> None:
+        lines, self._item_lines = tuple(self._item_lines), []
+        if value is not None:
+            self.found.append(Found(self._number, line, value, lines))
 
     def _value(self, event: yaml.ScalarEvent) -> Any:
         tag = event.tag

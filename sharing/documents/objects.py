@@ -26,6 +26,10 @@ class KubeObject:
     namespace: str
     """Empty where the manifest names none."""
     value: dict[str, Any]
+    source: str = ""
+    """The file, as the reader named it."""
+    line: int = 0
+    """Where it starts in the file, from 1; 0 where that is unknown."""
 
     @property
     def subject(self) -> str:
@@ -41,10 +45,13 @@ def objects_of(documents: Iterable[Document]) -> Iterator[KubeObject]:
         InputError: A document is no Kubernetes object; the error says where.
     """
     for document in documents:
-        yield from _objects(document.value, document.where, 0)
+        yield from _objects(document, document.value, document.where, (document.line,))
 
 
-def _objects(value: Any, where: str, depth: int) -> Iterator[KubeObject]:
+def _objects(
+    document: Document, value: Any, where: str, lines: tuple[int, ...]
+) -> Iterator[KubeObject]:
+    """Objects of a value; lines are those of the Lists around it, and its own."""
     if not isinstance(value, dict):
         raise InputError(
             where, f"{shown(value)} is no Kubernetes object", expected="a mapping", example=_EXAMPLE
@@ -52,10 +59,12 @@ def _objects(value: Any, where: str, depth: int) -> Iterator[KubeObject]:
     kind, api_version = _text(value, "kind", where), _text(value, "apiVersion", where)
     if kind.endswith("List") and "items" in value:
         items = value["items"] or []
-        if not isinstance(items, list) or depth >= _MOST_NESTED_LISTS:
+        if not isinstance(items, list) or len(lines) > _MOST_NESTED_LISTS:
             raise InputError(where, f"items of {kind} are {shown(items)}", expected="a list")
         for index, item in enumerate(items):
-            yield from _objects(item, f"{where}, items[{index}]", depth + 1)
+            known = document.item_lines if len(lines) == 1 else ()
+            line = known[index] if index < len(known) else lines[-1]
+            yield from _objects(document, item, f"{where}, items[{index}]", (*lines, line))
         return
     metadata = value.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
@@ -68,6 +77,8 @@ def _objects(value: Any, where: str, depth: int) -> Iterator[KubeObject]:
         name=_optional(holder, "name", where) or _optional(holder, "generateName", where),
         namespace=_optional(holder, "namespace", where),
         value=value,
+        source=document.source,
+        line=lines[-1],
     )
 
 

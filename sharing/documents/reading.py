@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ from sharing.documents.builder import DEEPEST, Builder, too_deep
 from sharing.documents.scalar import fits_64_bits
 from sharing.errors import InputError, shown
 
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]\n]')
+_ITEMS_DEPTH: Final = 2
 MOST_BYTES: Final = 32 * 2**20
 """Of one file or stream: some ten thousand manifests."""
 
@@ -28,6 +31,8 @@ class Document:
     line: int
     """Where it starts, from 1."""
     value: Any
+    item_lines: tuple[int, ...] = ()
+    """Where each member of its ``items`` starts; empty for what is no List."""
 
     @property
     def where(self) -> str:
@@ -75,7 +80,8 @@ def read_documents(data: bytes, source: str) -> tuple[Document, ...]:
     if text.lstrip()[:1] in ("{", "["):
         value = _read_json(text, source)
         if value is not None:
-            return (Document(source=source, number=1, line=1, value=value),)
+            lines = _item_lines(text) if isinstance(value, dict) and "items" in value else ()
+            return (Document(source=source, number=1, line=1, value=value, item_lines=lines),)
     return _read_yaml(text, source)
 
 
@@ -104,6 +110,27 @@ def _read_json(text: str, source: str) -> Any:
     if _height(value) > DEEPEST:
         raise too_deep(source)
     return value
+
+
+def _item_lines(text: str) -> tuple[int, ...]:
+    """Lines on which the members of ``items`` start, in JSON that has been read already."""
+    lines: list[int] = []
+    line, depth, key, listed = 1, 0, "", False
+    for token in _JSON_TOKEN.findall(text):
+        match token:
+            case "\n":
+                line += 1
+            case "{" | "[":
+                if depth == 1:
+                    listed = token == "[" and key == '"items"'  # noqa: S105 - of a grammar
+                elif depth == _ITEMS_DEPTH and listed:
+                    lines.append(line)
+                depth += 1
+            case "}" | "]":
+                depth -= 1
+            case _:
+                key = token if depth == 1 else key
+    return tuple(lines)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -155,6 +182,12 @@ def _read_yaml(text: str, source: str) -> tuple[Document, ...]:
     except yaml.YAMLError as error:
         raise InputError(source, f"it is no YAML: {str(error).splitlines()[0]}") from None
     return tuple(
-        Document(source=source, number=found.number, line=found.line, value=found.value)
+        Document(
+            source=source,
+            number=found.number,
+            line=found.line,
+            value=found.value,
+            item_lines=found.item_lines,
+        )
         for found in builder.found
     )
