@@ -130,7 +130,11 @@ def _judge(
         verdict = _denied(error, subject)
     if profile is None or profile.spec.enforcement is Enforcement.ENFORCE:
         return verdict
-    return _unenforced(verdict, profile)
+    # Nobody else writes our status keys, whether the policy is enforced or not.
+    annotations = mapping(mapping(pod, "metadata"), "annotations")
+    forged = [key for key in our_keys(annotations) if is_status(key)] if annotations else []
+    without = tuple(rewrite.annotate(pod, {}, forged)) if forged else ()
+    return replace(_unenforced(verdict, profile), operations=without)
 
 
 def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
@@ -206,7 +210,9 @@ def _withhold(
 ) -> Iterator[str]:
     """Write a container that has no share; the warnings that this is worth."""
     if profile.spec.hide_gpus or request.asks:
-        hidden = rewrite.hide_gpus(container, always=profile.spec.hide_gpus)
+        # An explicit value beats what envFrom brings, which nobody can see here.
+        always = profile.spec.hide_gpus or bool(container.raw.get("envFrom"))
+        hidden = rewrite.hide_gpus(container, always=always)
         operations += hidden
         if hidden and not profile.spec.hide_gpus:
             yield explain.hidden(container.name)

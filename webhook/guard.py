@@ -18,10 +18,22 @@ from webhook.errors import PolicyError
 from webhook.rewrite import DECIDED_BY_SHARE
 
 _CAPABILITIES: Final = frozenset(
-    {"ALL", "BPF", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"}
+    {"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"}
 )
 """Each opens other containers' devices or the kernel. IPC_LOCK and the like are harmless."""
-_HOST_PATHS: Final = ("/dev", "/proc", "/run", "/var/run", "/var/lib/kubelet", "/etc/cdi")
+_HOST_PATHS: Final = (
+    "/dev",
+    "/etc/cdi",
+    "/etc/containerd",
+    "/etc/nvidia-container-runtime",
+    "/proc",
+    "/run",
+    "/sys/fs/cgroup",
+    "/var/lib/containerd",
+    "/var/lib/gpu-sharing",
+    "/var/lib/kubelet",
+    "/var/run",
+)
 _HARMLESS_PATHS: Final = ("/dev/shm", "/dev/infiniband", "/dev/hugepages")  # noqa: S108  the host's
 _DEVICE_TYPES: Final = ("CharDevice", "BlockDevice")
 _DRIVER_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-container-devices")
@@ -31,7 +43,8 @@ Source: NVIDIA Container Toolkit, accept-nvidia-visible-devices-as-volume-mounts
 """
 _CDI: Final = "cdi.k8s.io/"
 """Annotations that inject devices. Source: Container Device Interface, annotations."""
-_DEBUG_VARIABLES: Final = DECIDED_BY_SHARE | {"NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"}
+DEBUG_VARIABLES: Final = DECIDED_BY_SHARE | {"NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"}
+"""What a debug container may not set beside a share."""
 
 
 def check_pod(
@@ -101,9 +114,14 @@ def _check_privileges(
         raise _privileged(f"{label}: {field}.securityContext.privileged", "true", profile)
     added = mapping(security, "capabilities").get("add")
     for capability in added if isinstance(added, list) else ():
-        if isinstance(capability, str) and capability.removeprefix("CAP_") in _CAPABILITIES:
+        # Runtimes take names in any case. Source: containerd, CRI, WithCapabilities.
+        if isinstance(capability, str) and _plain(capability) in _CAPABILITIES:
             where = f"{label}: {field}.securityContext.capabilities.add"
             raise _privileged(where, capability, profile)
+
+
+def _plain(capability: str) -> str:
+    return capability.upper().removeprefix("CAP_")
 
 
 def _check_host(spec: Mapping[str, Any], profile: SharingProfile) -> None:
@@ -164,7 +182,7 @@ def check_debug_containers(
         listed = raw.get("env")
         for index, entry in enumerate(listed if isinstance(listed, list) else ()):
             variable = entry.get("name") if isinstance(entry, dict) else None
-            if isinstance(variable, str) and variable in _DEBUG_VARIABLES:
+            if isinstance(variable, str) and variable in DEBUG_VARIABLES:
                 raise _debug(f"{label}: {field}.env[{index}]", variable)
         if raw.get("envFrom"):
             raise _debug(f"{label}: {field}.envFrom", "envFrom")

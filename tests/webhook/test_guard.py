@@ -22,6 +22,9 @@ CONTAINERS = [
     ({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}, "'SYS_ADMIN'"),
     ({"securityContext": {"capabilities": {"add": ["CAP_SYS_PTRACE"]}}}, "'CAP_SYS_PTRACE'"),
     ({"securityContext": {"capabilities": {"add": ["ALL"]}}}, "'ALL'"),
+    ({"securityContext": {"capabilities": {"add": ["sys_admin"]}}}, "'sys_admin'"),
+    ({"securityContext": {"capabilities": {"add": ["cap_Sys_RawIO"]}}}, "'cap_Sys_RawIO'"),
+    ({"securityContext": {"capabilities": {"add": ["DAC_READ_SEARCH"]}}}, "'DAC_READ_SEARCH'"),
 ]
 PODS = [
     ({"hostPID": True}, "spec.hostPID"),
@@ -39,6 +42,10 @@ PODS = [
             "//dev//",
             "/dev/shm/../nvidia0",
             "/var/lib/kubelet/device-plugins",
+            "/sys/fs/cgroup",
+            "/sys",
+            "/etc/nvidia-container-runtime",
+            "/var/lib/gpu-sharing/gpus",
         )
     ],
     (
@@ -145,6 +152,16 @@ def test_a_container_without_a_share_beside_one_with_cannot_ask_for_all() -> Non
     manifest = pod(container(limits=LIMITS), container("other", env=listed))
     _, after = judge(manifest, "mps")
     assert environment(after, 1) == [MINE, VOID, MINE]
+
+
+def test_what_envfrom_may_bring_is_outspoken_beside_a_share() -> None:
+    """KAI#1671: an explicit value beats what envFrom brings; nobody can see what that is."""
+    source = [{"configMapRef": {"name": "x"}}]
+    manifest = pod(container(limits=LIMITS), container("other", envFrom=source), container("c"))
+    _, after = judge(manifest, "mps")
+    assert environment(after, 1) == [VOID]
+    assert environment(after, 2) == []
+    assert judge(pod(container("other", envFrom=source)), "mps")[0].kind == "allow"
 
 
 def test_hidden_gpus_are_hidden_in_every_container_without_a_share() -> None:

@@ -314,6 +314,16 @@ def test_without_enforcement_nothing_changes_and_everything_is_recorded(enforcem
     assert "is negative" in denied.audit_annotations["message"]
 
 
+@pytest.mark.parametrize("enforcement", ["warn", "audit"])
+def test_forged_status_keys_are_taken_off_whatever_the_enforcement(enforcement: str) -> None:
+    """HAMi#3041: without enforcement nothing is given, so nothing may claim to be."""
+    manifest = one({"gpu.sharing/mps-1of4": 1})
+    manifest["metadata"]["annotations"] = {"status.gpu.sharing/grants": "[]", "mine": "1"}
+    _, after = judge(manifest, profile(mode="mps", enforcement=enforcement))
+    assert after["metadata"]["annotations"] == {"mine": "1"}
+    assert after["spec"] == manifest["spec"]
+
+
 def test_a_missing_or_broken_profile_denies_gpus_by_name_and_nothing_else() -> None:
     known = Policies(
         namespaces={
