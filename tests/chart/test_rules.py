@@ -1,0 +1,311 @@
+"""What holds for every object that the chart renders, read from the committed renderings."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+
+from certs.cluster import Place
+from certs.identity import service_names
+from cli.main import COMMANDS
+from sharing.api.crd import crd_manifests
+from sharing.controller.election import LeaseSettings
+from sharing.names import MANAGED_LABEL
+from tests.chart import rendering
+from webhook.guardpolicies import guard_policies
+from webhook.registration import SYSTEM_NAMESPACES, client_by_service, configuration
+from webhook.server import PATH
+from webhook.settings import ServerSettings
+
+WORKLOADS = ("Deployment", "DaemonSet")
+PRIVILEGED = ("hostPID", "hostNetwork", "hostIPC", "runtimeClassName")
+every_set = pytest.mark.parametrize("values", rendering.SETS)
+
+
+def workloads(values: str) -> list[dict[str, Any]]:
+    return [each for each in rendering.objects(values) if each["kind"] in WORKLOADS]
+
+
+def containers(values: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Pod specs with each of their containers."""
+    for workload in workloads(values):
+        spec = workload["spec"]["template"]["spec"]
+        for container in spec["containers"]:
+            yield spec, container
+
+
+def container(values: str, kind: str, name: str) -> dict[str, Any]:
+    (found,) = rendering.the(values, kind, name)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+# -- the webhook configuration
+
+
+@pytest.mark.parametrize(
+    ("values", "exempt", "hide"),
+    [
+        ("default", SYSTEM_NAMESPACES, False),
+        ("hardened", (*SYSTEM_NAMESPACES, "calico-system", "rook-ceph"), True),
+        ("cert-manager", SYSTEM_NAMESPACES, False),
+    ],
+)
+def test_the_configuration_is_the_one_that_the_webhook_says(
+    values: str, exempt: tuple[str, ...], hide: bool
+) -> None:
+    client = client_by_service(rendering.NAMESPACE, "gpu-sharing-webhook", PATH)
+    said = configuration(client, exempt=exempt, hide_gpus=hide)
+
+    rendered = rendering.the(values, "MutatingWebhookConfiguration", said["metadata"]["name"])
+
+    assert rendered["webhooks"] == said["webhooks"]
+
+
+@every_set
+def test_no_bundle_is_rendered_that_an_upgrade_would_put_back(values: str) -> None:
+    for each in rendering.the(values, "MutatingWebhookConfiguration", "gpu-sharing")["webhooks"]:
+        assert "caBundle" not in each["clientConfig"]
+
+
+@pytest.mark.parametrize(
+    ("values", "exempt"),
+    [
+        ("default", SYSTEM_NAMESPACES),
+        ("hardened", (*SYSTEM_NAMESPACES, "calico-system", "rook-ceph")),
+    ],
+)
+def test_the_policies_are_those_that_guard_what_the_webhook_wrote(
+    values: str, exempt: tuple[str, ...]
+) -> None:
+    said = guard_policies(exempt=exempt)
+    kinds = {each["kind"] for each in said}
+    rendered = {
+        (each["kind"], each["metadata"]["name"]): each["spec"]
+        for each in rendering.objects(values)
+        if each["kind"] in kinds and each["metadata"]["name"] != "gpu-sharing-agent-own-node"
+    }
+
+    assert rendered == {(each["kind"], each["metadata"]["name"]): each["spec"] for each in said}
+
+
+def test_to_let_pods_pass_unreviewed_is_a_choice() -> None:
+    rendered = rendering.the("bare", "MutatingWebhookConfiguration", "gpu-sharing")
+
+    assert {each["failurePolicy"] for each in rendered["webhooks"]} == {"Ignore"}
+
+
+# -- names that programs look for
+
+
+def test_names_are_those_that_the_programs_look_for() -> None:
+    place, lease = Place(), LeaseSettings()
+    role = rendering.the("default", "Role", "gpu-sharing-certs")
+    election = rendering.the("default", "Role", "gpu-sharing-controller")
+    (configuration_name,) = place.configurations
+
+    assert place.namespace == lease.namespace == rendering.NAMESPACE
+    assert [place.secret] in [rule.get("resourceNames") for rule in role["rules"]]
+    assert [lease.name] in [rule.get("resourceNames") for rule in election["rules"]]
+    assert rendering.the("default", "MutatingWebhookConfiguration", configuration_name)
+
+
+def test_certificates_carry_the_names_of_the_service() -> None:
+    certificate = rendering.the("cert-manager", "Certificate", "gpu-sharing-webhook")
+    service = rendering.the("cert-manager", "Service", "gpu-sharing-webhook")["metadata"]
+
+    expected = service_names(service["name"], service["namespace"])
+    assert certificate["spec"]["dnsNames"] == list(expected)
+
+
+def test_the_crds_are_those_of_the_models() -> None:
+    rendered = [
+        {key: each[key] for key in ("apiVersion", "kind", "spec")}
+        for each in rendering.objects("default")
+        if each["kind"] == "CustomResourceDefinition"
+    ]
+
+    said = [{key: each[key] for key in ("apiVersion", "kind", "spec")} for each in crd_manifests()]
+    assert sorted(rendered, key=str) == sorted(said, key=str)
+
+
+def test_crds_outlive_an_uninstallation() -> None:
+    for crd in rendering.objects("default"):
+        if crd["kind"] == "CustomResourceDefinition":
+            assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+# -- arguments
+
+
+def options_of(command: str) -> set[str]:
+    found = getattr(importlib.import_module(f"cli.{command}"), command)
+    assert isinstance(found, click.Command)
+    return {opt for param in found.params for opt in (*param.opts, *param.secondary_opts)}
+
+
+@every_set
+def test_programs_are_called_with_options_that_they_take(values: str) -> None:
+    for _, each in containers(values):
+        command, *arguments = each["args"]
+        assert command in COMMANDS
+
+        assert [a for a in arguments if a.partition("=")[0] not in options_of(command)] == []
+
+
+@every_set
+def test_what_the_environment_brings_is_an_option_of_the_program(values: str) -> None:
+    for _, each in containers(values):
+        found = getattr(importlib.import_module(f"cli.{each['args'][0]}"), each["args"][0])
+        taken = {param.envvar for param in found.params if param.envvar}
+        given = {one["name"] for one in each.get("env", ()) if "valueFrom" in one}
+
+        assert given <= taken
+
+
+# -- ends and probes
+
+
+def test_a_drain_fits_into_the_grace_period() -> None:
+    deployment = rendering.the("default", "Deployment", "gpu-sharing-webhook")
+    spec = deployment["spec"]["template"]["spec"]
+    args = dict(a.lstrip("-").split("=", 1) for a in spec["containers"][0]["args"][1:])
+    settings = ServerSettings()
+
+    assert float(args["drain-delay"]) == settings.drain_delay_s
+    assert float(args["drain-timeout"]) == settings.drain_timeout_s
+    slack_s = spec["terminationGracePeriodSeconds"] - (
+        settings.drain_delay_s + settings.drain_timeout_s
+    )
+    assert slack_s >= settings.body_timeout_s, "a review that came in last is answered"
+
+
+def test_an_unready_replica_is_noticed_before_its_port_closes() -> None:
+    probe = container("default", "Deployment", "gpu-sharing-webhook")["readinessProbe"]
+
+    assert probe["periodSeconds"] * probe["failureThreshold"] <= ServerSettings().drain_delay_s
+
+
+def test_probes_ask_for_pages_that_the_health_port_has() -> None:
+    found = container("default", "Deployment", "gpu-sharing-webhook")
+    ports = {each["name"]: each["containerPort"] for each in found["ports"]}
+
+    assert found["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "health"}
+    assert found["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+    assert ports == {"reviews": ServerSettings().port, "health": ServerSettings().health_port}
+
+
+# -- rights on the node
+
+
+@every_set
+def test_containers_have_no_right_that_nobody_explained(values: str) -> None:
+    for spec, each in containers(values):
+        context = each["securityContext"]
+        added = context["capabilities"].get("add", [])
+        is_nvml = "hostPID" in spec
+
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["capabilities"]["drop"] == ["ALL"]
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert "privileged" not in context
+        assert spec["enableServiceLinks"] is False
+        assert added == (["SYS_ADMIN"] if is_nvml else [])
+        assert context["allowPrivilegeEscalation"] is is_nvml
+
+
+@every_set
+def test_webhook_and_controller_are_nobody_on_the_node(values: str) -> None:
+    for workload in workloads(values):
+        spec = workload["spec"]["template"]["spec"]
+        if workload["kind"] == "Deployment":
+            assert spec["securityContext"]["runAsNonRoot"] is True
+            assert [v for v in spec.get("volumes", ()) if "hostPath" in v] == []
+
+
+def test_simulated_gpus_need_nothing_privileged() -> None:
+    spec = rendering.the("simulated", "DaemonSet", "gpu-sharing-agent")["spec"]["template"]["spec"]
+    (each,) = spec["containers"]
+
+    assert [key for key in PRIVILEGED if key in spec] == []
+    assert "add" not in each["securityContext"]["capabilities"]
+    assert "appArmorProfile" not in each["securityContext"]
+    assert not [one for one in each["env"] if one["name"].startswith("NVIDIA")]
+
+
+@every_set
+def test_each_host_path_and_right_of_the_agent_has_its_reason_above_it(values: str) -> None:
+    text = (rendering.CHART / "templates" / "agent" / "daemonset.yaml").read_text("utf-8")
+    volumes = rendering.the(values, "DaemonSet", "gpu-sharing-agent")["spec"]["template"]["spec"][
+        "volumes"
+    ]
+
+    for volume in volumes:
+        assert re.search(rf"^ +# .+\n +- name: {volume['name']}\n", text, re.MULTILINE), volume
+    assert "# SYS_ADMIN:" in text
+    assert re.search(r"^ +# .+\n( +# .+\n)* +hostPID: true$", text, re.MULTILINE)
+
+
+def test_the_agent_runs_on_managed_nodes_only() -> None:
+    spec = rendering.the("default", "DaemonSet", "gpu-sharing-agent")["spec"]["template"]["spec"]
+
+    assert spec["nodeSelector"][MANAGED_LABEL] == "true"
+
+
+# -- availability and form
+
+
+def test_budgets_keep_all_but_one_replica() -> None:
+    for name in ("gpu-sharing-webhook", "gpu-sharing-controller"):
+        spec = rendering.the("default", "PodDisruptionBudget", name)["spec"]
+
+        assert spec["maxUnavailable"] == 1
+        assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_one_replica_has_no_budget_that_would_block_a_drain() -> None:
+    assert "PodDisruptionBudget" not in {each["kind"] for each in rendering.objects("simulated")}
+
+
+@every_set
+def test_selectors_select_their_own_pods_alone(values: str) -> None:
+    selectors = [each["spec"]["selector"]["matchLabels"] for each in workloads(values)]
+    labels = [each["spec"]["template"]["metadata"]["labels"] for each in workloads(values)]
+
+    for at, selector in enumerate(selectors):
+        assert [selector.items() <= each.items() for each in labels] == [
+            at == other for other in range(len(labels))
+        ]
+
+
+@every_set
+def test_containers_ask_for_memory_and_have_no_cpu_limit(values: str) -> None:
+    for _, each in containers(values):
+        assert each["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert each["resources"]["limits"].keys() == {"memory"}
+
+
+@every_set
+def test_objects_have_unique_names_and_our_namespace(values: str) -> None:
+    names = [
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        for each in rendering.objects(values)
+    ]
+
+    assert len(names) == len(set(names))
+    assert {namespace for _, namespace, _ in names} <= {None, rendering.NAMESPACE, "default"}
+    assert {kind for kind, namespace, _ in names if namespace == "default"} <= {
+        "Role",
+        "RoleBinding",
+    }
+
+
+def test_every_object_has_a_file_and_a_file_is_short() -> None:
+    for path in (rendering.CHART / "templates").rglob("*.yaml"):
+        lines = path.read_text("utf-8").splitlines()
+
+        assert len(lines) <= 120, path
