@@ -8,9 +8,9 @@ or a slow timer wakes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -21,6 +21,7 @@ from sharing.layout import GpuLayout
 from sharing.mps.daemons import MpsDaemons
 from sharing.mps.program import MpsProgram, stand_in
 from sharing.node.api import NodeApi
+from sharing.node.background import Background
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
 from sharing.node.journal import Journal
@@ -100,12 +101,12 @@ class Agent:
             journal=journal or Journal(settings.state_dir / "journal.json"),
             tempo=settings.tempo,
         )
-        self._infirmary = Infirmary(settings.health, dict(memory.ailments))
-        self._lookout = Lookout(self._gpus, self._infirmary)
-        self._listing = Listing(settings, self._daemons, lambda: self._infirmary.ailments)
+        self.infirmary = Infirmary(settings.health, dict(memory.ailments), self._notice.hear)
+        self._lookout = Lookout(self._gpus, self.infirmary)
+        self._listing = Listing(settings, self._daemons, lambda: self.infirmary.ailments)
         self._served: dict[str, GpuLayout] = {}
         self._met_daemons = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background(self._wake.set)
         self._closing = False
 
     # -- life
@@ -121,7 +122,7 @@ class Agent:
             )
         try:
             if self._api is not None:
-                self._spawn(self._api.run())
+                self._background.spawn(self._api.run())
             await self._listing.plugins.start()
             if self._api is not None:
                 await self._api.wait_synced(self._tempo.api_wait_s)
@@ -131,9 +132,7 @@ class Agent:
 
     async def _close(self) -> None:
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.end()
         await self._listing.plugins.stop()
         await self._daemons.stop(leave_running=self._settings.leave_mps_running)
         await self._kubelet.close()
@@ -185,11 +184,11 @@ class Agent:
     async def _look(self) -> bool:
         """Look at the GPUs if that is due; whether it was."""
         tempo = self._tempo
-        due_s = tempo.probe_s if self._infirmary.occupied else tempo.observe_s
+        due_s = tempo.probe_s if self.infirmary.occupied else tempo.observe_s
         try:
             looked = await self._lookout.look(due_s, self._work.mps)
         except DriverError as error:
-            self._infirmary.lose_sight(self._lookout.states.values(), str(error))
+            self.infirmary.lose_sight(self._lookout.states.values(), str(error))
             await self._listing.retell()
             raise
         self._work.memory_mib = self._lookout.memory_mib
@@ -207,7 +206,7 @@ class Agent:
         known = Knowledge(
             served=self._served,
             applied=memory.applied,
-            ailments=self._infirmary.ailments,
+            ailments=self.infirmary.ailments,
             failures=self._work.failures,
             retreats=self._retreats.standing(),
             gpus=memory.gpus,
@@ -282,13 +281,14 @@ class Agent:
                 *self._retreats.rests(),
             ],
             disputed=bool(self._rivals.plugin),
-            probing=self._infirmary.occupied,
+            probing=self.infirmary.occupied,
             by_file=self._settings.layout_file is not None,
         )
 
     # -- what is told and kept
 
     def _noted(self, reports: tuple[GpuReport, ...], wish: Wish) -> NodeReport:
+        self.infirmary.note_cordoned(one.gpu.uuid for one in reports if one.cordoned)
         if not any(one.plan.steps for one in reports):
             self._work.done = 0
         return NodeReport(
@@ -300,6 +300,7 @@ class Agent:
             complaint=wish.complaint,
             rival=self._rivals.plugin or self._rivals.mig_manager,
             mig_config=self._settings.mig_configs is not None,
+            silent=self.infirmary.nameless,
         )
 
     async def _settle(self, reports: Sequence[GpuReport]) -> None:
@@ -319,14 +320,14 @@ class Agent:
             self._lookout.states.values(),
             wanted=self._wishes.last,
             served=self._served,
-            ailments=self._infirmary.ailments,
+            ailments=self.infirmary.ailments,
         )
 
     # -- what wakes it
 
     def _on_event(self, event: DriverEvent) -> None:
         self._lookout.stale = True
-        if self._infirmary.hear(event, self._lookout.states.values()):
+        if self.infirmary.hear(event, self._lookout.states.values()):
             self._retell()
         self._wake.set()
 
@@ -334,16 +335,5 @@ class Agent:
         """A device's health changed: the kubelet hears of it at once, whatever we are at."""
         if self._closing:
             return
-        self._spawn(self._listing.retell())
+        self._background.spawn(self._listing.retell())
         self._wake.set()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            _log.error("background work failed", error=str(fault))
-            self._wake.set()

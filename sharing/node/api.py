@@ -16,15 +16,16 @@ import structlog
 
 from sharing import names
 from sharing.api.model import API_VERSION, parse_model
-from sharing.api.node import GpuNodeSpec, GpuNodeStatus
+from sharing.api.node import Condition, GpuNodeSpec, GpuNodeStatus
 from sharing.cluster.backoff import Backoff
 from sharing.cluster.cache import Cache, Change
-from sharing.cluster.client import Client
+from sharing.cluster.client import Client, PatchType
 from sharing.cluster.errors import AlreadyExistsError, ApiError, NotFoundError
 from sharing.cluster.events import EventRecorder
 from sharing.cluster.kind import GPU_NODES, NODES, PODS
 from sharing.errors import InputError, QuantityError
 from sharing.node.checkpoint import PodName
+from sharing.node.nodecondition import condition_to_write, seen_condition
 from sharing.node.rivals import LABELS, MIG_CONFIG_STATE
 from sharing.node.status import is_ours
 from sharing.quantity import parse_quantity
@@ -58,6 +59,8 @@ class NodeSeen:
     """Those by which NVIDIA's MIG manager is told what to do, and answers."""
     milli: int | None
     """Capacity of the accounting resource."""
+    healthy: tuple[str, str, str] = ("", "", "")
+    """Status, reason and message of the Node's condition about its GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,8 @@ class Publication:
     status: GpuNodeStatus
     labels: Mapping[str, str]
     milli: int
+    healthy: Condition | None = None
+    """What the Node's own condition about its GPUs says."""
 
 
 class NodeApi:
@@ -241,14 +246,20 @@ class NodeApi:
         labels |= {key: None for key in there if key not in wanted.labels}
         if labels:
             await self._client.patch(NODES, self._node, {"metadata": {"labels": labels}})
+        status: dict[str, Any] = {}
         if node.milli != wanted.milli:
             # The kubelet sets allocatable to capacity for what it does not manage, at its next
             # status update; told both, it counts at once.
             amount = {names.MILLI_GPU: str(wanted.milli)}
+            status |= {"capacity": amount, "allocatable": amount}
+        if node.managed and (condition := condition_to_write(node.healthy, wanted.healthy)):
+            status["conditions"] = [condition]
+        if status:
             await self._client.patch(
                 NODES,
                 self._node,
-                {"status": {"capacity": amount, "allocatable": amount}},
+                {"status": status},
+                patch_type=PatchType.STRATEGIC,
                 subresource="status",
             )
 
@@ -305,6 +316,7 @@ def seen_node(item: Mapping[str, Any]) -> NodeSeen:
         labels={key: str(value) for key, value in sorted(labels.items()) if is_ours(key)},
         foreign={key: str(labels[key]) for key in LABELS if labels.get(key)},
         milli=_whole(capacity.get(names.MILLI_GPU)),
+        healthy=seen_condition(item),
     )
 
 

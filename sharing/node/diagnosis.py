@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -27,11 +27,15 @@ class Patient:
     """The GPU's UUID, or the device id of one of its MIG instances."""
     ailment: Ailment
 
+    @property
+    def name(self) -> str:
+        """Which device it is."""
+        instance = self.device.removeprefix(self.uuid).removeprefix("::")
+        part = f", MIG instance {instance}" if instance else ""
+        return f"GPU {self.index} ({self.uuid}){part}"
+
     def __str__(self) -> str:
-        part = (
-            "" if self.device == self.uuid else f", MIG instance {self.device.partition('::')[2]}"
-        )
-        return f"GPU {self.index} ({self.uuid}){part}: {described(self.ailment)}"
+        return f"{self.name}: {described(self.ailment)}"
 
 
 def described(ailment: Ailment) -> str:
@@ -94,6 +98,31 @@ def patients(
         for device, ailment in sorted(ailments.items())
         if device.partition("::")[0] == uuid and ailment.state is not State.RECOVERED
     )
+
+
+def health_changes(
+    before: Sequence[Patient], after: Sequence[Patient]
+) -> Iterator[tuple[str, str, bool]]:
+    """What is worth an Event between two moments: reason, message, and whether it is a warning."""
+    was = {each.device: each for each in before}
+    now = {each.device: each for each in after}
+    for device, each in now.items():
+        old = was.get(device)
+        same = old is not None and old.ailment.reason == each.ailment.reason
+        if is_ill(each.ailment):
+            if old is None or not is_ill(old.ailment) or not same:
+                yield (
+                    "GpuUnhealthy",
+                    f"{each.name} takes no new work: {described(each.ailment)}",
+                    True,
+                )
+        elif old is not None and is_ill(old.ailment):
+            yield "GpuRecovered", f"{each.name} takes work again: {described(each.ailment)}", False
+        elif not same:
+            yield "GpuSuspect", f"{each.name} is suspect: {described(each.ailment)}", True
+    for device, each in was.items():
+        if device not in now and is_ill(each.ailment):
+            yield "GpuRecovered", f"{each.name} takes work again", False
 
 
 def healthy_condition(found: Sequence[Patient], silent: Sequence[str] = ()) -> tuple[str, str, str]:

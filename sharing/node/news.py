@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sharing.node.checkpoint import PodName
+from sharing.node.diagnosis import health_changes
+from sharing.node.infirmary import CoTenantsEnded
 from sharing.node.status import GpuReport, NodeReport
 
 
@@ -25,7 +28,7 @@ class News:
 
 def news(before: NodeReport, after: NodeReport) -> tuple[News, ...]:
     """What happened between two reports, in order of GPUs."""
-    found = list(_of_node(before, after))
+    found = [*_of_node(before, after), *_of_health(before, after)]
     known = {each.gpu.uuid: each for each in before.gpus}
     for each in after.gpus:
         found += _of_gpu(known.get(each.gpu.uuid), each)
@@ -43,6 +46,20 @@ def news(before: NodeReport, after: NodeReport) -> tuple[News, ...]:
     return tuple(found)
 
 
+def co_tenants(report: NodeReport, ended: CoTenantsEnded) -> Iterator[tuple[PodName, str]]:
+    """The pods whose work on a GPU was ended by the mistake of one of them, and what to say."""
+    for each in report.gpus:
+        if each.gpu.uuid != ended.gpu:
+            continue
+        pods = {(one.holder.namespace, one.holder.pod) for one in each.holds if one.holder}
+        said = (
+            f"XID {ended.xid} ({ended.name}) of one MPS client ended all clients on "
+            f"{_name(each)}, which is well; restart the container if it did not end"
+        )
+        for namespace, pod in sorted(pods):
+            yield PodName(namespace=namespace, name=pod), said
+
+
 def _of_node(before: NodeReport, after: NodeReport) -> Iterator[News]:
     if after.rival and after.rival != before.rival:
         yield News(reason="ManagementConflict", message=after.rival, warning=True, about_node=True)
@@ -54,7 +71,6 @@ def _of_node(before: NodeReport, after: NodeReport) -> Iterator[News]:
 
 def _of_gpu(before: GpuReport | None, after: GpuReport) -> Iterator[News]:
     name = _name(after)
-    yield from _of_health(before, after, name)
     if after.refused and (before is None or before.refused != after.refused):
         yield News(reason="LayoutRefused", message=f"{name}: {after.refused}", warning=True)
     if after.retreat and (before is None or before.retreat != after.retreat):
@@ -78,18 +94,9 @@ def _of_gpu(before: GpuReport | None, after: GpuReport) -> Iterator[News]:
         yield News(reason="LayoutServed", message=f"{name} serves {after.served}")
 
 
-def _of_health(before: GpuReport | None, after: GpuReport, name: str) -> Iterator[News]:
-    ill = after.ill
-    was = None if before is None else before.ill
-    if ill is not None and (was is None or was.reason != ill.reason):
-        yield News(
-            reason="GpuUnhealthy",
-            message=f"{name} takes no new work: {ill.reason}: {ill.message}",
-            warning=True,
-            about_node=True,
-        )
-    if was is not None and ill is None:
-        yield News(reason="GpuRecovered", message=f"{name} takes work again", about_node=True)
+def _of_health(before: NodeReport, after: NodeReport) -> Iterator[News]:
+    for reason, message, warning in health_changes(before.patients, after.patients):
+        yield News(reason=reason, message=message, warning=warning, about_node=True)
 
 
 def _name(report: GpuReport) -> str:

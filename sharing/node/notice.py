@@ -9,7 +9,8 @@ from typing import Final
 
 from sharing.api.node import Condition
 from sharing.node.api import NodeApi, Publication
-from sharing.node.news import News, news
+from sharing.node.infirmary import CoTenantsEnded, HealthNews
+from sharing.node.news import News, co_tenants, news
 from sharing.node.status import NodeReport, labels_of, milli_capacity, status_of
 
 _WAIT_S: Final = 2.0
@@ -40,9 +41,23 @@ class Notice:
                 status=status,
                 labels=labels_of(report),
                 milli=milli_capacity(report),
+                healthy=next((one for one in status.conditions if one.type == "Healthy"), None),
             )
         )
         self._tell(self._api, report)
+
+    def hear(self, news_of_health: HealthNews) -> None:
+        """Tell the pods whose work was ended by another one's mistake; returns at once.
+
+        What befalls devices is told by their reports.
+        """
+        if self._api is None or not isinstance(news_of_health, CoTenantsEnded):
+            return
+        uids = {name: uid for uid, name in (self._api.pods() or {}).items()}
+        for pod, message in co_tenants(self._told, news_of_health):
+            about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace}
+            about |= {"name": pod.name, "uid": uids.get(pod, "")}
+            self._api.events.record(about, "MpsClientsEnded", message, warning=True)
 
     def _tell(self, api: NodeApi, report: NodeReport) -> None:
         about = api.gpu_node

@@ -13,7 +13,6 @@ from sharing.api.layout import LayoutSpec
 from sharing.api.node import (
     Condition,
     GpuNodeStatus,
-    Health,
     Holder,
     ObservedGpuStatus,
     ObservedShare,
@@ -22,6 +21,7 @@ from sharing.api.node import (
 from sharing.layout import GpuLayout
 from sharing.migprofile import MigProfile
 from sharing.node.bindings import visible_uuid
+from sharing.node.diagnosis import Patient, fault_of, health_of, healthy_condition, patients
 from sharing.node.health import Ailment, is_ill
 from sharing.node.held import Hold
 from sharing.node.observed import GpuState
@@ -89,8 +89,16 @@ class NodeReport:
     """What is wrong with the GPUNode's spec."""
     rival: str = ""
     """Who else manages the GPUs of this node."""
+    silent: tuple[str, ...] = ()
+    """GPUs that never answered, each with why."""
     mig_config: bool = False
     """Whether ``nvidia.com/mig.config`` is honoured, so that its state is written."""
+
+    @property
+    def patients(self) -> tuple[Patient, ...]:
+        """Everything that is known against its GPUs and MIG instances now."""
+        known = self.gpus[0].ailments if self.gpus else {}
+        return patients([(each.gpu.index, each.gpu.uuid) for each in self.gpus], known)
 
     def in_trouble(self, trouble: str) -> NodeReport:
         """The same, with why nothing can be said or done."""
@@ -135,7 +143,7 @@ def _gpu(report: GpuReport) -> ObservedGpuStatus:
         pci_bus_id=gpu.pci_bus_id,
         numa_node=gpu.numa_node,
         mig_enabled=gpu.mig_enabled,
-        health=_health(report),
+        health=health_of(report.ailments.get(gpu.uuid), lost=gpu.lost, cordoned=report.cordoned),
         layout=None if report.served is None else LayoutSpec.from_layout(report.served),
         shares=tuple(
             _share(report, share, offered=offered)
@@ -143,18 +151,6 @@ def _gpu(report: GpuReport) -> ObservedGpuStatus:
             for share in shares
         ),
     )
-
-
-def _health(report: GpuReport) -> Health:
-    ill = report.ill
-    if ill is not None:
-        since = datetime.fromtimestamp(ill.since, UTC)
-        return Health(healthy=False, reason=ill.reason, message=ill.message, since=_stamp(since))
-    if report.gpu.lost:
-        return Health(healthy=False, reason="Unreadable", message="the driver cannot read it")
-    if report.cordoned:
-        return Health(healthy=False, reason="Cordoned", message="GPUNode.spec cordons it")
-    return Health()
 
 
 def _share(report: GpuReport, share: Share, *, offered: bool) -> ObservedShare:
@@ -176,6 +172,7 @@ def _share(report: GpuReport, share: Share, *, offered: bool) -> ObservedShare:
         holders=tuple(
             Holder(namespace=one.namespace, pod=one.pod, container=one.container) for one in holders
         ),
+        fault=fault_of(report.ailments, report.gpu.uuid, share.device_id),
     )
 
 
@@ -193,22 +190,18 @@ def _milli(gpu: GpuState, share: Share) -> int:
 def _conditions(
     report: NodeReport, plan: PlanStatus | None, before: Mapping[str, Condition], now: datetime
 ) -> tuple[Condition, ...]:
-    ill = [each for each in report.gpus if each.ill is not None or each.gpu.lost]
-    healthy = (
-        ("False", "GpusUnhealthy", _listed(f"GPU {each.gpu.index}: {_why(each)}" for each in ill))
-        if ill
-        else ("True", "AllHealthy", "")
-    )
+    unread = [
+        f"GPU {each.gpu.index} ({each.gpu.uuid}): the driver cannot read it"
+        for each in report.gpus
+        if each.gpu.lost and each.ill is None
+    ]
+    healthy = healthy_condition(report.patients, (*unread, *report.silent))
     rival = ("False", "OtherManager", report.rival) if report.rival else ("True", "Alone", "")
     stated = {"Ready": _ready(report, plan), "Healthy": healthy, "Undisputed": rival}
     return tuple(
         _condition(kind, *said, report.generation, before.get(kind), now)
         for kind, said in stated.items()
     )
-
-
-def _why(report: GpuReport) -> str:
-    return report.ill.message if report.ill else "the driver cannot read it"
 
 
 def _ready(report: NodeReport, plan: PlanStatus | None) -> tuple[str, str, str]:
