@@ -5,6 +5,7 @@ A test that lacks one is skipped and the last lines say so; with ``REQUIRE_CLUST
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -19,6 +20,13 @@ from tests.cluster.controlplane import ControlPlane
 _NO_HELM: Final = f"there is no helm here; {HOW_TO_GET_IT}"
 _NO_PROMTOOL: Final = f"there is no promtool here; {HOW_TO_GET_IT}"
 _OFF: Final = f"the chart's tests on a control plane are off (set {needs.SWITCH}=1)"
+
+
+_AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "rules": [{"level": "Metadata"}],
+}
 
 
 def _lack(reason: str) -> None:
@@ -68,7 +76,7 @@ def plane() -> Iterator[ControlPlane]:
     folder = leftovers.make_folder()
     (folder / "plane").mkdir()
     policy = folder / "audit.yaml"
-    policy.write_text("{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}")
+    policy.write_text(json.dumps(_AUDIT))
     flags = (f"--audit-policy-file={policy}", f"--audit-log-path={audit_log(folder / 'plane')}")
     try:
         with ControlPlane(folder / "plane", api_flags=flags) as running:

@@ -1,0 +1,98 @@
+"""Puts rendered objects on a real control plane, and acts as the accounts that they bring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chart import rendering
+from tests.cluster.access import Access, write_kubeconfig
+
+VERSIONS: Final = {
+    "": "v1",
+    "gpu.sharing": "v1alpha1",
+    "coordination.k8s.io": "v1",
+    "admissionregistration.k8s.io": "v1",
+}
+"""Of the groups that our programs have rights on."""
+FOREIGN_GROUPS: Final = ("monitoring.coreos.com", "cert-manager.io")
+"""Kinds that others bring; a bare control plane has none of them."""
+_PLURALS: Final = {
+    "NetworkPolicy": "networkpolicies",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "GPULayout": "gpulayouts",
+}
+
+
+def is_ours_to_try(item: Mapping[str, Any]) -> bool:
+    """Whether a bare control plane knows the object's kind."""
+    return str(item["apiVersion"]).partition("/")[0] not in FOREIGN_GROUPS
+
+
+def path_of(item: Mapping[str, Any], *, collection: bool = False) -> str:
+    """An object's address, or that of its collection."""
+    group = item["apiVersion"]
+    plural = _PLURALS.get(item["kind"], item["kind"].lower() + "s")
+    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    namespace = item["metadata"].get("namespace")
+    place = f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+    return place if collection else f"{place}/{item['metadata']['name']}"
+
+
+def namespace() -> dict[str, Any]:
+    """The namespace that everything goes into."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": rendering.NAMESPACE}}
+
+
+def create(access: Access, items: Iterable[Mapping[str, Any]]) -> None:
+    """Create objects in their order, as admin."""
+    for item in items:
+        access.call("POST", path_of(item, collection=True), item)
+
+
+def bound_account(access: Access, name: str, node: str) -> Path:
+    """A kubeconfig of one of our service accounts, as a pod of it on a node has it."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{name}-on-{node}", "namespace": rendering.NAMESPACE},
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": name,
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "main", "image": "registry.example/app:1"}],
+        },
+    }
+    made = access.call("POST", path_of(pod, collection=True), pod)
+    metadata = made["metadata"]
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"]}
+    asked = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {
+            "expirationSeconds": 3600,
+            "boundObjectRef": {**reference, "uid": metadata["uid"]},
+        },
+    }
+    accounts = f"/api/v1/namespaces/{rendering.NAMESPACE}/serviceaccounts"
+    answer = access.call("POST", f"{accounts}/{name}/token", asked)
+    return write_kubeconfig(
+        access.folder / f"{metadata['name']}.kubeconfig",
+        access.server,
+        access.ca,
+        str(answer["status"]["token"]),
+    )
+
+
+def calls_of(log: Path, user: str) -> list[dict[str, Any]]:
+    """What an account asked for, as the API server wrote it down: one entry an answer."""
+    with log.open(encoding="utf-8") as lines:
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [
+        event
+        for event in events
+        if event["user"].get("username") == user
+        and event["stage"] in ("ResponseStarted", "ResponseComplete")
+    ]
