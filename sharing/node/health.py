@@ -20,19 +20,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from sharing.node.xid import (
-    ADVICE,
-    RECOVERY,
-    Action,
-    FaultTable,
-    Limits,
-    Reaction,
-    Rule,
-    Sign,
-    shipped_table,
-)
+from sharing.node.finding import Finding
+from sharing.node.xid import ADVICE, Action, FaultTable, Limits, Reaction, shipped_table
 from sharing.nvml.codes import RecoveryAction
-from sharing.nvml.observed import DriverEvent, EventKind
 
 _MOST_SIGNS: Final = 64
 """Counted signs that an ailment remembers."""
@@ -163,20 +153,6 @@ _FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A sign that a device is ill, or may be."""
-
-    reason: str
-    message: str
-    rule: Rule
-    xid: int | None = None
-    action: Action | None = None
-    """In place of the rule's, where the driver itself says what to do."""
-    steady: bool = False
-    """It is seen at every look as long as it lasts, so seeing it again counts nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """A look at a device."""
 
@@ -191,53 +167,6 @@ class Probe:
     def passes(self) -> bool:
         """Whether it speaks for the device."""
         return self.readable and self.well and self.recovery_action is RecoveryAction.NONE
-
-
-def finding_of(event: DriverEvent, policy: HealthPolicy) -> Finding | None:
-    """What an event says about the device; None if it is no sign of illness."""
-    match event.kind:
-        case EventKind.XID:
-            rule = policy.table.of_xid(event.data)
-            if rule.reaction is Reaction.IGNORE:
-                return None
-            name = f": {rule.name}" if rule.name else ""
-            return Finding(
-                reason=f"Xid{event.data}",
-                message=f"XID {event.data}{name}",
-                rule=rule,
-                xid=event.data,
-            )
-        case EventKind.LOST:
-            return sign_of(Sign.GPU_LOST, policy)
-        case EventKind.UNAVAILABLE:
-            return sign_of(Sign.GPU_UNAVAILABLE, policy)
-        case EventKind.RECOVERY_ACTION:
-            return recovery_of(event.data, policy)
-        case EventKind.MIG_CONFIG | EventKind.ECC | EventKind.OTHER:
-            return None  # a reason to look; what the look shows decides
-
-
-def sign_of(
-    sign: Sign, policy: HealthPolicy, detail: str = "", *, steady: bool = False
-) -> Finding | None:
-    """A finding by its line in the table; None where that says to ignore it."""
-    rule = policy.table.signs[sign]
-    if rule.reaction is Reaction.IGNORE:
-        return None
-    message = f"{rule.name}: {detail}" if detail else rule.name
-    return Finding(reason=str(sign), message=message, rule=rule, steady=steady)
-
-
-def recovery_of(data: int, policy: HealthPolicy) -> Finding | None:
-    """What the driver's recommended recovery action says; None if it recommends nothing."""
-    if data == RecoveryAction.NONE:
-        return None
-    known = RecoveryAction(data) if data in set(RecoveryAction) else None
-    word = known.name.lower().replace("_", " ") if known is not None else f"action {data}"
-    found = sign_of(Sign.RECOVERY_ACTION, policy, word, steady=True)
-    if found is None:
-        return None
-    return replace(found, action=RECOVERY[known] if known else Action.CONTACT_SUPPORT)
 
 
 def after_sign(
@@ -262,7 +191,7 @@ def after_sign(
         reason=finding.reason,
         message=_message(finding, many),
         xid=finding.xid,
-        action=_action(finding),
+        action=finding.to_do,
         since=now,
         last=now,
         until=now + finding.rule.window_s,
@@ -344,16 +273,12 @@ def _counted(before: Ailment | None, finding: Finding, now: float) -> tuple[tupl
 def _worse(before: Ailment, finding: Finding, now: float) -> Ailment:
     """An illness goes on; the sign that asks most of people is the one that is told."""
     again = replace(before, state=State.UNHEALTHY, last=now, passed=0)
-    action = _action(finding)
+    action = finding.to_do
     if action.rank <= before.action.rank:
         return again
     return replace(
         again, reason=finding.reason, message=finding.message, xid=finding.xid, action=action
     )
-
-
-def _action(finding: Finding) -> Action:
-    return finding.rule.action if finding.action is None else finding.action
 
 
 def _message(finding: Finding, many: int) -> str:

@@ -9,18 +9,16 @@ from typing import Final
 
 import structlog
 
+from sharing.node.finding import Finding, finding_of, sign_of
 from sharing.node.gpus import Sighting
 from sharing.node.health import (
     Ailment,
-    Finding,
     HealthPolicy,
     Probe,
     State,
     after_probe,
     after_sign,
-    finding_of,
     is_ill,
-    sign_of,
     state_of,
 )
 from sharing.node.observed import GpuState
@@ -115,7 +113,7 @@ class Infirmary:
             self._tell(XidSeen(gpu=event.uuid, xid=event.data, reaction=rule.reaction))
             if ends_co_tenants(event, known, self._policy):
                 self._tell(CoTenantsEnded(gpu=event.uuid, xid=event.data, name=rule.name))
-        finding = finding_of(event, self._policy)
+        finding = finding_of(event, self._policy.table)
         patient = patient_of(event, known, self._policy)
         if finding is None or patient is None:
             return False
@@ -123,7 +121,7 @@ class Infirmary:
 
     def lose_sight(self, gpus: Iterable[GpuState], reason: str) -> None:
         """The driver does not answer: nobody can say that a GPU is well."""
-        finding = sign_of(Sign.DRIVER_UNAVAILABLE, self._policy, reason, steady=True)
+        finding = sign_of(Sign.DRIVER_UNAVAILABLE, self._policy.table, reason, steady=True)
         if finding is not None:
             for gpu in gpus:
                 self._admit(gpu.uuid, finding)

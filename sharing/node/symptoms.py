@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sharing.node.health import Finding, HealthPolicy, recovery_of, sign_of
+from sharing.node.finding import Finding, recovery_of, sign_of
+from sharing.node.health import HealthPolicy
 from sharing.node.observed import GpuState
 from sharing.node.xid import Sign
 from sharing.nvml.observed import DriverEvent, EventKind, ObservedGpu, Vitals
@@ -23,9 +24,12 @@ def findings_of(
     """
     if gpu.fault is not None:
         sign = Sign.GPU_LOST if gpu.lost else Sign.GPU_UNREADABLE
-        found = sign_of(sign, policy, gpu.fault.reason, steady=True)
+        found = sign_of(sign, policy.table, gpu.fault.reason, steady=True)
         return () if found is None else (found,)
-    seen = (recovery_of(int(gpu.recovery_action), policy), *_measured(gpu, before, policy, hot=hot))
+    seen = (
+        recovery_of(int(gpu.recovery_action), policy.table),
+        *_measured(gpu, before, policy, hot=hot),
+    )
     return tuple(finding for finding in seen if finding is not None)
 
 
@@ -34,21 +38,21 @@ def _measured(
 ) -> Iterator[Finding | None]:
     now = gpu.vitals
     if now.rows_failed:
-        yield sign_of(Sign.ROW_REMAP_FAILURE, policy, steady=True)
+        yield sign_of(Sign.ROW_REMAP_FAILURE, policy.table, steady=True)
     elif now.rows_pending:
-        yield sign_of(Sign.ROW_REMAP_PENDING, policy, steady=True)
+        yield sign_of(Sign.ROW_REMAP_PENDING, policy.table, steady=True)
     if is_hot(now, policy, hot=hot):
         heat = f"{now.temperature_c} of {now.slowdown_c} degrees Celsius"
-        yield sign_of(Sign.OVERHEATED, policy, heat, steady=True)
+        yield sign_of(Sign.OVERHEATED, policy.table, heat, steady=True)
     if now.nvlinks_down and not gpu.mig_mode:
         links = ", ".join(map(str, now.nvlinks_down))
-        yield sign_of(Sign.NVLINK_DOWN, policy, links, steady=True)
+        yield sign_of(Sign.NVLINK_DOWN, policy.table, links, steady=True)
     if before is None:
         return
     if grown := _growth(now.ecc_uncorrected, before.ecc_uncorrected):
-        yield sign_of(Sign.ECC_UNCORRECTED, policy, f"{grown} more")
+        yield sign_of(Sign.ECC_UNCORRECTED, policy.table, f"{grown} more")
     if grown := _growth(now.nvlink_recoveries, before.nvlink_recoveries):
-        yield sign_of(Sign.NVLINK_ERRORS, policy, f"{grown} more")
+        yield sign_of(Sign.NVLINK_ERRORS, policy.table, f"{grown} more")
 
 
 def is_hot(vitals: Vitals, policy: HealthPolicy, *, hot: bool) -> bool:

@@ -14,7 +14,7 @@ from sharing.board import Board, Placement
 from sharing.errors import InputError, shown
 from sharing.migprofile import MigProfile
 from sharing.nvml.codes import Code, EventType, RecoveryAction
-from sharing.nvml.simulator import hardware
+from sharing.nvml.simulator import hardware, memory
 from sharing.nvml.simulator.hardware import RefusedError
 from sharing.nvml.simulator.state import (
     MOST_EVENTS,
@@ -186,7 +186,7 @@ def start_process(  # noqa: PLR0913 - what a process is
         ci_id=ci_id,
         cgroup=cgroup,
     )
-    _must_have_memory(gpu, which, process)
+    memory.must_have_room(gpu, which, process)
     return with_gpu(machine, replace(gpu, processes=(*gpu.processes, process))), process
 
 
@@ -320,30 +320,6 @@ def _instance(gpu: Gpu, which: str, gi_id: int) -> GpuInstance:
             return instance
     there = ", ".join(str(instance.id) for instance in gpu.instances) or "none"
     raise InputError(f"GPU {which}", f"has no GPU instance {gi_id}", expected=f"one of: {there}")
-
-
-def _must_have_memory(gpu: Gpu, which: str, process: Process) -> None:
-    total = gpu.model.memory_mib
-    if process.gi_id is not None:
-        profile = gpu.profile(_instance(gpu, which, process.gi_id).profile_id)
-        total = profile.memory_mib if profile else total
-    limits = [each.hard >> 20 for each in gpu.memory_limits if each.cgroup == process.cgroup]
-    if limits and limits[0]:
-        mine = sum(each.memory_mib for each in gpu.processes if each.cgroup == process.cgroup)
-        if mine + process.memory_mib > limits[0]:
-            raise InputError(
-                f"GPU {which}",
-                f"cgroup {process.cgroup} may use {limits[0] - mine} MiB more, the process wants "
-                f"{process.memory_mib}",
-                fix="take less memory",
-            )
-    used = sum(each.memory_mib for each in gpu.processes if each.gi_id == process.gi_id)
-    if used + process.memory_mib > total:
-        raise InputError(
-            f"GPU {which}",
-            f"has {total - used} MiB left, the process wants {process.memory_mib}",
-            fix="take less memory",
-        )
 
 
 def _refusable(which: str, step: Callable[[], Result]) -> Result:

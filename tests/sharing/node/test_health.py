@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharing.errors import InputError
+from sharing.node.finding import Finding, finding_of
 from sharing.node.health import (
     Ailment,
-    Finding,
     HealthPolicy,
     Probe,
     State,
     after_probe,
     after_sign,
-    finding_of,
     is_ill,
     quiet_s,
     state_of,
@@ -58,7 +57,7 @@ def probed(ailment: Ailment, probe: Probe, now: float) -> Ailment:
 
 @pytest.mark.parametrize("number", [8, 11, 13, 25, 31, 32, 43, 44, 45, 68, 69, 137, 154, 171, 172])
 def test_an_application_fault_is_no_fault_of_the_device(number: int) -> None:
-    assert finding_of(xid(number), POLICY) is None
+    assert finding_of(xid(number), POLICY.table) is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_an_application_fault_is_no_fault_of_the_device(number: int) -> None:
 def test_the_catalogues_action_and_our_reaction_stand_in_the_table(
     number: int, reaction: str, action: str
 ) -> None:
-    finding = finding_of(xid(number), POLICY)
+    finding = finding_of(xid(number), POLICY.table)
 
     assert finding is not None
     assert (finding.reason, finding.xid) == (f"Xid{number}", number)
@@ -114,11 +113,11 @@ def test_an_operators_file_replaces_single_lines(tmp_path: Path) -> None:
     )
     policy = HealthPolicy.of(read_table(path))
 
-    found = finding_of(xid(94), policy)
+    found = finding_of(xid(94), policy.table)
     assert found is not None
     assert found.rule.reaction is Reaction.ACT
-    assert finding_of(xid(79), policy) is None
-    assert finding_of(xid(48), policy) == finding_of(xid(48), POLICY)
+    assert finding_of(xid(79), policy.table) is None
+    assert finding_of(xid(48), policy.table) == finding_of(xid(48), POLICY.table)
     assert policy.table.signs[Sign.OVERHEATED].reaction is Reaction.SUSPECT
     assert (policy.quiet_s, policy.probes) == (5, 2)
 
@@ -162,7 +161,7 @@ def test_a_file_that_is_not_there_is_an_input_error(tmp_path: Path) -> None:
 def test_events_without_a_number_are_told_by_name(
     kind: EventKind, data: int, reason: str, action: Action | None
 ) -> None:
-    finding = finding_of(DriverEvent(kind=kind, uuid="GPU-a", data=data), POLICY)
+    finding = finding_of(DriverEvent(kind=kind, uuid="GPU-a", data=data), POLICY.table)
 
     assert finding is not None
     assert (finding.reason, finding.action) == (reason, action)
@@ -173,7 +172,7 @@ def test_events_without_a_number_are_told_by_name(
     [(EventKind.RECOVERY_ACTION, 0), (EventKind.MIG_CONFIG, 0), (EventKind.ECC, 1)],
 )
 def test_other_events_are_no_signs(kind: EventKind, data: int) -> None:
-    assert finding_of(DriverEvent(kind=kind, uuid="GPU-a", data=data), POLICY) is None
+    assert finding_of(DriverEvent(kind=kind, uuid="GPU-a", data=data), POLICY.table) is None
 
 
 # The states
