@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -226,7 +227,9 @@ async def node_bench(
     try:
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(ApiServer())
-            token = server.kubeconfig()["users"][0]["user"]["token"]
+            kubeconfig = server.kubeconfig()
+            (folder / "kubeconfig").write_text(json.dumps(kubeconfig), "utf-8")
+            token = kubeconfig["users"][0]["user"]["token"]
 
             async def source() -> credentials.Access:
                 return credentials.Access(

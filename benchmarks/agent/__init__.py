@@ -1,0 +1,1 @@
+"""What the agent costs and survives: ``python -m benchmarks.agent``."""
