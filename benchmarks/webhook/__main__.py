@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import click
 from rich.console import Console
 
-from benchmarks.webhook.building import Programs, build, cache_folder
+from benchmarks.webhook.building import Programs, build, cache_folder, find_go
 from benchmarks.webhook.credentials import Credentials
 from benchmarks.webhook.loads import Bench
 from benchmarks.webhook.machine import Cores, quietness, resident_mb
@@ -197,7 +197,7 @@ def main(*, quick: bool, file: Path | None) -> None:
     effort = _QUICK if quick else _FULL
     try:
         progress.print(f"[dim]building the Go programs in {cache_folder()}[/dim]", highlight=False)
-        programs = build()
+        programs = build(find_go())
         _describe(programs, progress)
         with tempfile.TemporaryDirectory(prefix="gs-bench-") as folder:
             run = Run(programs, effort, Path(folder), progress)

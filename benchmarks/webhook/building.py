@@ -48,16 +48,16 @@ def find_go() -> str | None:
     return found
 
 
-def build(names: tuple[str, ...] = _PROGRAMS) -> Programs:
+def build(go: str | None, names: tuple[str, ...] = _PROGRAMS) -> Programs:
     """Build programs, or find them built.
 
     Args:
+        go: The Go command; None where there is none.
         names: Which ones; all of them if not said.
 
     Raises:
         UnavailableError: There is no Go, or the programs cannot be built.
     """
-    go = find_go()
     if go is None:
         raise UnavailableError(
             "Go",
