@@ -15,7 +15,7 @@ valid combinations.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,9 +23,7 @@ from typing import NamedTuple
 from sharing.board import Board, Placement
 from sharing.errors import LayoutError
 from sharing.migprofile import MigProfile
-
-ONE_MEDIA = frozenset({"+me", "+me.all"})
-"""A GPU has one optical-flow and JPEG block, so one instance at most has such a suffix."""
+from sharing.migrefusal import ONE_MEDIA, sizes_text, why_not
 
 
 class Placed(NamedTuple):
@@ -82,13 +80,31 @@ def place(
     return tuple(sorted((*fixed, *made), key=_by_place))
 
 
-def best_placement(board: Board, profile: MigProfile, occupied: Iterable[Placed]) -> Placement:
+def best_placement(
+    board: Board,
+    profile: MigProfile,
+    occupied: Iterable[Placed],
+    *,
+    demand: Mapping[MigProfile, int] | None = None,
+) -> Placement:
     """Where one more instance disturbs later wishes least.
+
+    Of its legal places the one is taken after which most can still come: the weights of what each
+    possible layout adds, summed up over all of them; then the highest.
+
+    Args:
+        board: The GPU's model.
+        profile: What is to be placed.
+        occupied: The instances that are there.
+        demand: How much each MIG profile is wanted; by its compute slices if None.
 
     Raises:
         LayoutError: There is no place for it.
     """
-    before = tuple(occupied)
+    before = tuple(sorted(occupied, key=_by_place))
+    if demand is not None and (places := legal_placements(board, profile, before)):
+        table = _table(board, None, before)
+        return max(places, key=lambda at: (_wanted_after(table, Placed(profile, at), demand), at))
     wanted = [*(placed.profile for placed in before), profile]
     offered = {known.profile for known in board.mig}
     layout = place(board, [each for each in wanted if each in offered], held=before)
@@ -264,6 +280,17 @@ def _completions(table: _Table, missing: Sequence[MigProfile]) -> Iterator[int]:
             yield state
 
 
+def _wanted_after(table: _Table, placed: Placed, demand: Mapping[MigProfile, int]) -> int:
+    """How much of what is wanted can still come beside an instance."""
+    bit = table.options[table.index[placed]].bit
+    return sum(
+        demand.get(option.placed.profile, 0)
+        for state in table.states
+        if state & bit
+        for option in table.chosen(state & ~bit)
+    )
+
+
 def _profiles(table: _Table, state: int) -> Counter[MigProfile]:
     return Counter(option.placed.profile for option in table.chosen(state))
 
@@ -284,38 +311,10 @@ def _refusal(
     fitting = kept + _profiles(table, nearest)
     return LayoutError(
         f"board {board.name}",
-        f"cannot hold {_sizes(total)}: {_reason(board, total, fixed)}",
+        f"cannot hold {sizes_text(total)}: {why_not(board, total, fixed)}",
         fix="take fewer or smaller MIG profiles" if fitting else "wait until instances are free",
-        example=_sizes(fitting) if fitting else "",
+        example=sizes_text(fitting) if fitting else "",
     )
-
-
-def _reason(board: Board, total: Counter[MigProfile], fixed: tuple[Placed, ...]) -> str:
-    offered = {known.profile: known for known in board.mig}
-    for profile in sorted(total):
-        if profile in offered and total[profile] > offered[profile].max_instances:
-            return f"it takes {offered[profile].max_instances} of {profile} at most"
-    suffixes = [profile.attributes for profile in total.elements()]
-    if sum(suffix in ONE_MEDIA for suffix in suffixes) > 1:
-        return "its media engines go to one instance"
-    if "+me.all" in suffixes and set(suffixes) - {"+me.all", "-me"}:
-        return "beside an instance with all media engines only '-me' profiles fit"
-    slices = sum(profile.gpu_slices for profile in total.elements())
-    if slices > board.mig_compute_slices:
-        return f"that is {slices} compute slices, the board has {board.mig_compute_slices}"
-    units = sum(offered[each].length for each in total.elements() if each in offered)
-    if units > board.mig_slots:
-        return f"that is {units} of {board.mig_slots} units of its memory grid"
-    if fixed:
-        at = ", ".join(f"{placed.profile} at {placed.placement.start}" for placed in fixed)
-        return f"the places that are left do not suit; in use: {at}"
-    return "their legal places collide"
-
-
-def _sizes(profiles: Counter[MigProfile]) -> str:
-    """As people write it in a layout: ``{3g.40gb: 1, 1g.10gb: 4}``."""
-    parts = (f"{profile}: {profiles[profile]}" for profile in sorted(profiles, reverse=True))
-    return "{" + ", ".join(parts) + "}"
 
 
 def _units(placement: Placement) -> int:

@@ -25,14 +25,19 @@ NAMED = [
     "H100-80GB",
     "H100-PCIE-80GB",
     "H100-NVL-94GB",
+    "H100-96GB",
     "GH200-96GB",
+    "GH200-144GB",
     "H20-96GB",
+    "H20-141GB",
     "H200-141GB",
     "B200-180GB",
     "GB200-186GB",
     "B300-269GB",
     "GB300-278GB",
     "RTX-PRO-6000-96GB",
+    "RTX-PRO-5000-48GB",
+    "RTX-PRO-4500-32GB",
     "L4-24GB",
     "L40S-48GB",
     "T4-16GB",
@@ -130,7 +135,7 @@ def test_an_unknown_board_is_refused_with_the_names_that_exist(name: object) -> 
 
 def test_a_misspelt_board_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="for example: H200-141GB"):
-        catalogue.load().board("H200-144GB")
+        catalogue.load().board("H200-14GB")
 
 
 def test_an_unknown_product_is_none_rather_than_an_error() -> None:

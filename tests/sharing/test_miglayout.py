@@ -24,6 +24,17 @@ from sharing.miglayout import (
 from sharing.migprofile import MigProfile
 
 BOARDS = [board for board in catalogue.load().boards if board.mig]
+
+
+def kind_of(board: Board) -> tuple[object, ...]:
+    """What decides about places; names and memory do not."""
+    return tuple(
+        (each.enum, each.profile.gpu_slices, each.placements, each.max_instances)
+        for each in board.mig
+    )
+
+
+KINDS = list({kind_of(board): board for board in reversed(BOARDS)}.values())
 SEVEN = [board for board in BOARDS if board.mig_compute_slices == 7]
 PLAIN_ENUMS = {0, 1, 2, 3, 4}
 DOUBLE_MEMORY_ENUM = 9
@@ -94,7 +105,7 @@ def test_a30_with_both_media_profiles_has_17_maximal_layouts_and_76_states() -> 
     assert len(states(board)) == 76
 
 
-@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+@pytest.mark.parametrize("board", KINDS, ids=lambda board: board.name)
 def test_every_multiset_that_fits_is_placed_biggest_first(board: Board) -> None:
     for wanted in multisets(states(board)):
         layout = place(board, wanted)
@@ -241,3 +252,64 @@ def test_what_is_held_never_moves_and_all_that_fits_is_found(
     assert set(held) | set(idle) <= set(layout)
     assert sorted(placed.profile for placed in layout) == sorted(wanted)
     assert layout == place(board, sorted(wanted), held=held[::-1], idle=idle[::-1])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "start"),
+    [
+        ({}, 6),  # nothing is wanted: the highest place
+        ({"4g.20gb": 1}, 5),  # slot 6 with 7 is left for a double-memory 1g beside it
+        ({"3g.20gb": 1}, 3),
+        ({"7g.40gb": 1}, 6),
+    ],
+)
+def test_one_more_instance_goes_where_what_is_wanted_can_still_come(
+    wanted: dict[str, int], start: int
+) -> None:
+    board = board_called("A100-40GB")
+    demand = {MigProfile.parse(name): weight for name, weight in wanted.items()}
+    assert best_placement(board, profiles("1g.5gb")[0], [], demand=demand).start == start
+
+
+@given(board=st.sampled_from(KINDS), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_the_best_place_leaves_most_of_the_future_open(board: Board, data: st.DataObject) -> None:
+    every = states(board, by_enum(board, PLAIN_ENUMS))
+    occupied = data.draw(st.sampled_from(every))
+    profile = data.draw(st.sampled_from(by_enum(board, PLAIN_ENUMS)))
+    places = legal_placements(board, profile, occupied)
+    if not places:
+        return
+    demand = {each: each.gpu_slices for each in by_enum(board, PLAIN_ENUMS)}
+
+    def future(at: Placement) -> int:
+        given_ = {*occupied, Placed(profile, at)}
+        return sum(
+            demand[placed.profile]
+            for state in every
+            if given_ <= set(state)
+            for placed in set(state) - given_
+        )
+
+    best = best_placement(board, profile, occupied, demand=demand)
+    assert future(best) == max(map(future, places))
+    assert best == max(at for at in places if future(at) == future(best))
+
+
+@given(board=st.sampled_from(KINDS), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_nearest_layout_of_a_refusal_fits(board: Board, data: st.DataObject) -> None:
+    offered = [each.profile for each in board.mig]
+    wanted = data.draw(st.lists(st.sampled_from(offered), min_size=1, max_size=9))
+    try:
+        place(board, wanted)
+    except LayoutError as refused:
+        parts = refused.example.strip("{}").split(", ")
+        nearest = [
+            MigProfile.parse(name)
+            for name, _, count in (part.partition(": ") for part in parts)
+            for _ in range(int(count))
+        ]
+        assert nearest
+        assert place(board, nearest)
+        assert Counter(nearest) <= Counter(wanted)

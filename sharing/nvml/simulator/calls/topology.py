@@ -15,7 +15,10 @@ _NVLINKS: Final = {
     "A100-40GB": 12,
     "A100-80GB": 12,
     "H100-80GB": 18,
+    "H100-96GB": 18,
     "H20-96GB": 18,
+    "H20-141GB": 18,
+    "GH200-144GB": 18,
     "H200-141GB": 18,
     "GH200-96GB": 18,
     "B200-180GB": 18,
@@ -24,7 +27,7 @@ _NVLINKS: Final = {
     "GB300-278GB": 18,
 }
 """Links of each GPU into the NVSwitches. Source: NVIDIA data sheets."""
-_COHERENT: Final = frozenset({"GH200-96GB", "GB200-186GB", "GB300-278GB"})
+_COHERENT: Final = frozenset({"GH200-96GB", "GH200-144GB", "GB200-186GB", "GB300-278GB"})
 """Boards whose memory is a NUMA node of its own."""
 _CPUS_PER_NODE: Final = 32
 _BITS: Final = 64
