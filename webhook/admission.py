@@ -14,6 +14,7 @@ from webhook import explain, placement, rewrite
 from webhook.container import Container, mapping
 from webhook.decision import Decided, decide
 from webhook.errors import PolicyError, RequestError
+from webhook.foreign import vocabulary_of
 from webhook.grant import render_grants
 from webhook.guard import check_debug_containers, check_openings, check_pod
 from webhook.keys import is_status, our_keys
@@ -149,8 +150,8 @@ def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
 
 
 def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory | None) -> Verdict:
-    request = read_request(pod)
-    idle = not (request.asks or request.keys.found or request.counting)
+    request = read_request(pod, vocabulary_of(profile.spec.compatibility))
+    idle = not (request.asks or request.keys.found or request.counting or request.foreign)
     if idle and not profile.spec.hide_gpus:
         return ALLOWED
     check_shape(pod, request.containers)
@@ -162,7 +163,7 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     operations: list[PatchOperation] = []
     warnings = list(decision.warnings)
     for one in decision.decided:
-        warnings += _give(one, profile, operations)
+        warnings += _give(one, profile, request, operations)
     given = {one.ask.container.path for one in decision.decided}
     for container in request.containers:
         if container.path not in given:
@@ -176,6 +177,7 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     operations += rewrite.annotate(pod, {GRANTS_ANNOTATION: render_grants(grants)}, forged)
     warnings += map(explain.removed, forged)
     warnings += map(explain.unused, request.unused)
+    warnings += [explain.not_carried_over(*lost) for lost in request.lost]
     return Verdict(
         warnings=tuple(warnings),
         grants=grants,
@@ -187,12 +189,18 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     )
 
 
-def _give(one: Decided, profile: SharingProfile, operations: list[PatchOperation]) -> Iterator[str]:
+def _give(
+    one: Decided,
+    profile: SharingProfile,
+    request: PodRequest,
+    operations: list[PatchOperation],
+) -> Iterator[str]:
     """Write one container's share; the warnings that this is worth."""
     members = {one.grant.resource: str(one.grant.count)}
     if profile.spec.accounting:
         members[MILLI_GPU] = str(one.solved.milli)
-    resources = rewrite.give_share(one.ask.container, members)
+    foreign = request.foreign.get(one.ask.container.path, ())
+    resources = rewrite.give_share(one.ask.container, members, foreign)
     cleared, names = rewrite.clear_environment(one.ask.container)
     operations += resources
     operations += cleared
@@ -217,8 +225,9 @@ def _withhold(
         if hidden and not profile.spec.hide_gpus:
             yield explain.hidden(container.name)
     if container in request.counting:
-        operations += rewrite.drop_accounting(container)
+        operations += rewrite.drop(container, [MILLI_GPU])
         yield explain.removed(MILLI_GPU)
+    operations += rewrite.drop(container, request.foreign.get(container.path, ()))
 
 
 def _without_share(pod: dict[str, Any], request: PodRequest, profile: SharingProfile) -> Verdict:

@@ -14,7 +14,7 @@ from sharing.shareclass import ShareClass
 from webhook.container import Container
 from webhook.errors import RequestError
 from webhook.keys import SIZE_KEYS, Asked, Written
-from webhook.resources import GpuResources, NamedResource
+from webhook.resources import ForeignAmount, GpuResources, NamedResource
 
 
 class Form(StrEnum):
@@ -27,6 +27,8 @@ class Form(StrEnum):
     MIG_PROFILE = "mig-profile"
     NAMED = "named"
     """A share resource by its name."""
+    DEFAULT = "default"
+    """A share of the default size, in another system's words: ``nvidia.com/gpu.shared``."""
 
 
 class Want(NamedTuple):
@@ -42,6 +44,11 @@ class Want(NamedTuple):
     mig_profile: MigProfile | None = None
     named: ShareClass | None = None
 
+    @property
+    def by_default(self) -> bool:
+        """Whether the size is the profile's to say."""
+        return self.form in (Form.WHOLE, Form.DEFAULT)
+
 
 class Ask(NamedTuple):
     """What one container asks for. A tuple, as all values that each review makes."""
@@ -50,7 +57,7 @@ class Ask(NamedTuple):
     want: Want
     text: str
     """As its author wrote it."""
-    source: NamedResource | Written
+    source: NamedResource | ForeignAmount | Written
     """The field that asks."""
     resources: Mapping[str, str]
     """The GPU resources as the author wrote them, for the record."""
@@ -65,6 +72,16 @@ class Ask(NamedTuple):
         return self.source.where
 
 
+class ForeignAsk(NamedTuple):
+    """What one container asks for in another system's words."""
+
+    want: Want
+    text: str
+    source: ForeignAmount | Written
+    counted: bool
+    """Whether ``nvidia.com/gpu`` is part of it, and no ask of its own."""
+
+
 class Wording(NamedTuple):
     """All that one container's ask is written in."""
 
@@ -76,6 +93,8 @@ class Wording(NamedTuple):
     """The pod's mode key."""
     shared: Written | None
     """The pod's size key, where it goes to this container."""
+    foreign: ForeignAsk | None = None
+    """What it asks for in another system's words."""
 
 
 def ask_of(wording: Wording) -> Ask | None:
@@ -93,6 +112,8 @@ def ask_of(wording: Wording) -> Ask | None:
         size = wording.shared
     if size is not None:
         return _sized(wording, size)
+    if wording.foreign is not None:
+        return _foreign(wording, wording.foreign)
     if plain is not None:
         return _plain(wording, plain)
     return _named(wording, shares[0]) if shares else None
@@ -129,6 +150,25 @@ def _sized(wording: Wording, size: Written) -> Ask:
         text=f"{size}" if count == 1 else f"{plain} with {size}",
         source=size,
         mode_key=None if short == MIG_PROFILE else mode,
+        beside=_beside(wording.resources),
+        resources=_texts(wording.resources),
+    )
+
+
+def _foreign(wording: Wording, foreign: ForeignAsk) -> Ask:
+    plain = wording.resources.plain
+    if plain is not None and not foreign.counted:
+        raise _two(wording.container, plain, foreign.text)
+    mode = wording.own.get(MODE) or wording.mode
+    fixed = foreign.want.mode
+    if mode is not None and fixed is not None and mode.value is not fixed:
+        raise _contradiction(wording.container, mode, foreign.text)
+    return Ask(
+        container=wording.container,
+        want=foreign.want if fixed else foreign.want._replace(mode=_value(mode)),
+        text=foreign.text,
+        source=foreign.source,
+        mode_key=None if fixed else mode,
         beside=_beside(wording.resources),
         resources=_texts(wording.resources),
     )
@@ -183,7 +223,10 @@ def _beside(resources: GpuResources) -> ShareClass | None:
 
 
 def _texts(resources: GpuResources) -> Mapping[str, str]:
-    return {name: found.text for name, found in resources.named.items()}
+    named = {name: found.text for name, found in resources.named.items()}
+    if not resources.foreign:
+        return named
+    return {**named, **{name: found.text for name, found in resources.foreign.items()}}
 
 
 def _two(container: Container, second: NamedResource, first: str) -> RequestError:

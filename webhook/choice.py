@@ -81,7 +81,7 @@ def solved(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) ->
     """A class as the answer to a want."""
     whole = share.share_class.mode is Mode.EXCLUSIVE
     number = want.number if whole else 1
-    by_name = mode is Mode.MIG and want.form is Form.WHOLE and profile.default_mig_profile
+    by_name = mode is Mode.MIG and want.by_default and profile.default_mig_profile
     memory_mib = memory_of(want, profile)
     if memory_mib is not None and (by_name or is_elsewhere(want, profile)):
         memory_mib = None
@@ -105,10 +105,11 @@ def _because(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) 
     times = f"{want.number} times " if want.number > 1 else ""
     memory_mib = memory_of(want, profile)
     if memory_mib is not None:
-        return f"smallest that has {times}{format_mib(memory_mib)}"
+        also = f" and {want.fraction} of a GPU" if want.fraction else ""
+        return f"smallest that has {times}{format_mib(memory_mib)}{also}"
     fraction = fraction_of(want, profile) or Fraction(1)
     exact = share.part == fraction * want.number
-    if want.form is Form.WHOLE:
+    if want.by_default:
         if mode is Mode.MIG and profile.default_mig_profile is not None:
             return f"default of profile {profile.name}"
         named = f"default {profile.default_size} of profile {profile.name}"
@@ -144,25 +145,26 @@ def _suitable(want: Want, mode: Mode, field: Field) -> tuple[Candidate, ...]:
     """The classes that are large enough, smallest first."""
     profile, known = field.profile, field.candidates(mode)
     mig_profile = want.mig_profile
-    if want.form is Form.WHOLE and mode is Mode.MIG:
+    if want.by_default and mode is Mode.MIG:
         mig_profile = profile.default_mig_profile
     if mig_profile is not None:
         return tuple(c for c in known if c.share_class.size == mig_profile)
     memory_mib = memory_of(want, profile)
     if memory_mib is not None:
-        return tuple(c for c in known if (c.memory_mib or 0) >= memory_mib)
+        part = want.fraction or 0
+        return tuple(c for c in known if (c.memory_mib or 0) >= memory_mib and c.part >= part)
     fraction = fraction_of(want, profile) or Fraction(1)
     return tuple(c for c in known if c.part >= fraction)
 
 
 def memory_of(want: Want, profile: SharingProfile) -> int | None:
     """The memory, in MiB, that an ask is for, by itself or by the profile's default."""
-    return profile.default_memory_mib if want.form is Form.WHOLE else want.memory_mib
+    return profile.default_memory_mib if want.by_default else want.memory_mib
 
 
 def fraction_of(want: Want, profile: SharingProfile) -> Fraction | None:
     """The part of a GPU that an ask is for, by itself or by the profile's default."""
-    if want.form is Form.WHOLE and profile.default_memory_mib is None:
+    if want.by_default and profile.default_memory_mib is None:
         return profile.default_size.fraction
     return want.fraction
 

@@ -71,6 +71,11 @@ def unread(key: str, namespace: str) -> str:
     return clipped(f"{key} is not read: namespace {namespace} has no gpu.sharing/profile label")
 
 
+def not_carried_over(key: str, instead: str) -> str:
+    """Warning: another system's key that means nothing here."""
+    return clipped(f"{key} is not carried over: {instead}")
+
+
 def removed(key: str) -> str:
     """Warning: a reserved key was taken off."""
     return clipped(f"{key} was removed: only gpu-sharing writes it")
@@ -284,11 +289,12 @@ def wanted(ask: Ask, profile: SharingProfile) -> str:
         return f"{ask.want.named}"
     if ask.want.mig_profile is not None:
         return f"MIG profile {ask.want.mig_profile}"
-    if ask.want.form is Form.WHOLE:
+    if ask.want.by_default:
         memory = profile.default_memory_mib
         return f"the default, {format_mib(memory) if memory else profile.default_size},"
     if ask.want.memory_mib is not None:
-        return f"a share with {format_mib(ask.want.memory_mib)}"
+        also = f" and {ask.want.fraction} of a GPU" if ask.want.fraction else ""
+        return f"a share with {format_mib(ask.want.memory_mib)}{also}"
     return f"a share of at least {ask.want.fraction}"
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sharing.api.profile import SharingProfile
 from webhook.container import mapping
 from webhook.decision import Decided
+from webhook.foreign import vocabulary_of
 from webhook.patch import PatchOperation, add, escape, set_members
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -23,7 +24,9 @@ def place(spec: Mapping[str, Any], profile: SharingProfile) -> Iterable[PatchOpe
     yield from set_members("/spec/nodeSelector", spec.get("nodeSelector"), missing)
     yield from _tolerate(spec.get("tolerations"), profile)
     scheduler, wanted = spec.get("schedulerName"), profile.spec.scheduler_name
-    if wanted and wanted != scheduler and scheduler in (None, "", _DEFAULT_SCHEDULER):
+    if scheduler in _replaced(profile):
+        wanted = wanted or _DEFAULT_SCHEDULER
+    if wanted and wanted != scheduler and _is_unset(scheduler, profile):
         yield add("/spec/schedulerName", wanted)
     if profile.spec.runtime_class_name and spec.get("runtimeClassName") in (None, ""):
         yield add("/spec/runtimeClassName", profile.spec.runtime_class_name)
@@ -40,8 +43,21 @@ def overridden(spec: Mapping[str, Any], profile: SharingProfile) -> Iterable[str
         ("runtimeClassName", profile.spec.runtime_class_name),
     ):
         own = spec.get(field)
-        if wanted and own not in (None, "", _DEFAULT_SCHEDULER, wanted):
+        if wanted and own != wanted and not _is_unset(own, profile):
             yield f"{field}: the pod's own stands, profile {profile.name} says {wanted}"
+    scheduler = spec.get("schedulerName")
+    if scheduler in _replaced(profile) and scheduler != profile.spec.scheduler_name:
+        instead = profile.spec.scheduler_name or _DEFAULT_SCHEDULER
+        yield f"schedulerName: {scheduler} becomes {instead} (compatibility of {profile.name})"
+
+
+def _replaced(profile: SharingProfile) -> frozenset[str]:
+    """Schedulers of the systems that the profile moves over from."""
+    return vocabulary_of(profile.spec.compatibility).schedulers
+
+
+def _is_unset(value: object, profile: SharingProfile) -> bool:
+    return value in (None, "", _DEFAULT_SCHEDULER) or value in _replaced(profile)
 
 
 def _tolerate(current: object, profile: SharingProfile) -> Iterable[PatchOperation]:

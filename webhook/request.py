@@ -6,7 +6,7 @@ asks, it goes to the only app container; with several there is no telling which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sharing.errors import shown
@@ -14,15 +14,18 @@ from sharing.names import GRANTS_ANNOTATION, MODE
 from webhook.ask import Ask, Wording, ask_of, own_size
 from webhook.container import Container, containers_of, mapping
 from webhook.errors import RequestError
+from webhook.foreign import OURS_ALONE, Vocabulary
 from webhook.grant import Recorded, read_record
 from webhook.keys import NO_KEYS, SIZE_KEYS, PodKeys, Written, read_keys
 from webhook.resources import (
     NO_RESOURCES,
     GpuResources,
     is_gpu_key,
+    read_foreign,
     read_resource,
     read_resources,
 )
+from webhook.translate import Lost, asked_elsewhere, lost_of
 
 
 class PodRequest(NamedTuple):
@@ -35,10 +38,18 @@ class PodRequest(NamedTuple):
     """Keys that change nothing, since nobody asks for a GPU or everybody says it themselves."""
     counting: tuple[Container, ...] = ()
     """Containers that name the accounting resource, which only we write."""
+    foreign: Mapping[str, tuple[str, ...]] = {}
+    """Other systems' resources by container path."""
+    lost: tuple[Lost, ...] = ()
+    """What of other systems' words is not carried over."""
 
 
-def read_request(pod: dict[str, Any]) -> PodRequest:
+def read_request(pod: dict[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> PodRequest:
     """What a pod asks for.
+
+    Args:
+        pod: The pod.
+        vocabulary: Other systems' words that are understood.
 
     Raises:
         RequestError: It asks in a way that means nothing; container and field are named.
@@ -46,19 +57,21 @@ def read_request(pod: dict[str, Any]) -> PodRequest:
     containers = containers_of(pod)
     annotations = mapping(mapping(pod, "metadata"), "annotations")
     keys = read_keys(annotations, {c.name for c in containers}) if annotations else NO_KEYS
-    found = [(container, _resources(container)) for container in containers]
+    found = [(container, _resources(container, vocabulary)) for container in containers]
     counting = tuple(container for container, resources in found if resources.counts)
-    if keys is NO_KEYS:
+    if keys is NO_KEYS and not vocabulary.systems:
         plain = [Wording(c, resources, {}, None, None) for c, resources in found if resources.named]
         asks = [ask for ask in map(ask_of, plain) if ask is not None]
         _check_names(asks, containers)
         return PodRequest(tuple(containers), tuple(asks), counting=counting)
     record = read_record(annotations.get(GRANTS_ANNOTATION)) if keys.status else {}
     wanted = [
-        (container, *_original(resources, record.get(container.name)))
+        (container, *_original(resources, record.get(container.name), vocabulary))
         for container, resources in found
     ]
-    shared = _shared_to(keys, [(c, bool(r.named) or was) for c, r, was in wanted])
+    foreign = asked_elsewhere(wanted, annotations, vocabulary)
+    askers = [(c, bool(r.named) or was or c.path in foreign) for c, r, was in wanted]
+    shared = _shared_to(keys, askers)
     asks = []
     for (container, resources, was), (_, present) in zip(wanted, found, strict=True):
         wording = Wording(
@@ -67,6 +80,7 @@ def read_request(pod: dict[str, Any]) -> PodRequest:
             keys.by_container.get(container.name, {}),
             keys.pod.get(MODE),
             own_size(keys.pod) if container.path in shared else None,
+            foreign.get(container.path),
         )
         ask = ask_of(wording)
         if ask is None and was:
@@ -81,15 +95,17 @@ def read_request(pod: dict[str, Any]) -> PodRequest:
         keys=keys,
         unused=_unused(keys, asks) if keys.found else (),
         counting=counting,
+        foreign={c.path: tuple(r.foreign) for c, r in found if r.foreign},
+        lost=lost_of(pod, wanted, asks, foreign, vocabulary=vocabulary),
     )
 
 
-def _resources(container: Container) -> GpuResources:
+def _resources(container: Container, vocabulary: Vocabulary) -> GpuResources:
     # Most containers name no GPU; they must cost next to nothing.
     if "resources" not in container.raw:
         return NO_RESOURCES
     try:
-        return read_resources(container)
+        return read_resources(container, vocabulary)
     except RequestError as error:
         raise _in(container, error) from error
 
@@ -104,7 +120,9 @@ def _in(container: Container, error: RequestError) -> RequestError:
     )
 
 
-def _original(resources: GpuResources, claim: Recorded | None) -> tuple[GpuResources, bool]:
+def _original(
+    resources: GpuResources, claim: Recorded | None, vocabulary: Vocabulary
+) -> tuple[GpuResources, bool]:
     """What the container named before an earlier pass of ours, and whether there was one.
 
     The record only counts where the container holds exactly what it says we gave. It cannot make
@@ -112,16 +130,19 @@ def _original(resources: GpuResources, claim: Recorded | None) -> tuple[GpuResou
     """
     if claim is None or not _matches(resources, claim):
         return resources, False
-    named = {}
+    named, foreign = {}, {}
     for name, text in claim.resources.items():
         try:
+            if vocabulary.systems and vocabulary.reads(name):
+                foreign[name] = read_foreign(name, text, "", "")
+                continue
             found = read_resource(name, text, "", "") if is_gpu_key(name) else None
         except RequestError:
             return resources, False
         if found is None:
             return resources, False
         named[name] = found
-    return GpuResources(named=named), True
+    return GpuResources(named=named, foreign=foreign), True
 
 
 def _matches(resources: GpuResources, claim: Recorded) -> bool:

@@ -18,6 +18,7 @@ from sharing.quantity import parse_quantity
 from sharing.shareclass import ShareClass, parse_resource_name
 from webhook.container import Container, mapping
 from webhook.errors import RequestError
+from webhook.foreign import OURS_ALONE, Vocabulary
 
 _ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
@@ -45,6 +46,26 @@ class NamedResource(NamedTuple):
         return f"{self.name}: {self.text}"
 
 
+class ForeignAmount(NamedTuple):
+    """How much of another system's resource a container names."""
+
+    name: str
+    text: str
+    """The amount as written."""
+    amount: Fraction
+    """Whole, 0 or more."""
+    field: str
+    place: str
+
+    @property
+    def where(self) -> str:
+        """The field's path; only errors need it."""
+        return _path(self.field, self.place, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
 class GpuResources(NamedTuple):
     """All GPU resources of one container."""
 
@@ -52,6 +73,8 @@ class GpuResources(NamedTuple):
     """By name; amounts of zero left out."""
     counts: bool = False
     """Whether it names the accounting resource, which only we write."""
+    foreign: Mapping[str, ForeignAmount] = {}
+    """Other systems' resources by name, zeros included."""
 
     @property
     def plain(self) -> NamedResource | None:
@@ -74,7 +97,7 @@ def is_gpu_key(key: object) -> bool:
     )
 
 
-def gpu_keys(container: Mapping[str, Any]) -> list[str]:
+def gpu_keys(container: Mapping[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> list[str]:
     """The GPU resource names in a container's limits and requests, each once, zeros included."""
     resources = container.get("resources")
     if not isinstance(resources, dict):
@@ -83,32 +106,65 @@ def gpu_keys(container: Mapping[str, Any]) -> list[str]:
     for part in (resources.get("limits"), resources.get("requests")):
         if isinstance(part, dict):
             for key in part:
-                if key not in _ORDINARY and is_gpu_key(key) and key not in found:
+                if key in _ORDINARY or key in found:
+                    continue
+                if is_gpu_key(key) or (vocabulary.systems and vocabulary.reads(key)):
                     found.append(key)
     return found
 
 
-def read_resources(container: Container) -> GpuResources:
+def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) -> GpuResources:
     """What a container asks for by resource names.
+
+    Args:
+        container: The container.
+        vocabulary: Other systems' words that are understood.
 
     Raises:
         RequestError: A name is malformed, or an amount is; or limits and requests differ.
     """
-    keys = gpu_keys(container.raw)
+    keys = gpu_keys(container.raw, vocabulary)
     if not keys:
         return NO_RESOURCES
     resources = mapping(container.raw, "resources")
     limits, requests = mapping(resources, "limits"), mapping(resources, "requests")
-    named = {}
+    named, foreign = {}, {}
     for key in keys:
-        if key != MILLI_GPU:
-            place, holder = ("limits", limits) if key in limits else ("requests", requests)
-            if holder is limits and key in requests and limits[key] != requests[key]:
-                _check_same(key, limits[key], requests[key], container)
-            found = read_resource(key, holder[key], container.field, place)
-            if found is not None:
-                named[key] = found
-    return GpuResources(named=named, counts=MILLI_GPU in keys)
+        if key == MILLI_GPU:
+            continue
+        place, holder = ("limits", limits) if key in limits else ("requests", requests)
+        if holder is limits and key in requests and limits[key] != requests[key]:
+            _check_same(key, limits[key], requests[key], container)
+        if vocabulary.systems and vocabulary.reads(key):
+            foreign[key] = read_foreign(key, holder[key], container.field, place)
+            continue
+        found = read_resource(key, holder[key], container.field, place)
+        if found is not None:
+            named[key] = found
+    return GpuResources(named=named, counts=MILLI_GPU in keys, foreign=foreign)
+
+
+def read_foreign(name: str, value: object, field: str, place: str) -> ForeignAmount:
+    """One resource of another system.
+
+    Args:
+        name: The resource name.
+        value: The amount as it stands in the pod.
+        field: Path of the container, for errors.
+        place: ``limits`` or ``requests``.
+
+    Raises:
+        RequestError: The amount is malformed.
+    """
+    where = _path(field, place, name)
+    try:
+        amount = amount_of(value)
+    except InputError as error:
+        raise _malformed(name, where, error) from error
+    if amount < 0 or amount.denominator != 1:
+        raise _uncountable(name, value, where)
+    text = value if isinstance(value, str) else str(value)
+    return ForeignAmount(name, text, amount, field, place)
 
 
 def read_resource(name: str, value: object, field: str, place: str) -> NamedResource | None:

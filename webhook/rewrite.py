@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sharing.errors import InputError
-from sharing.names import MILLI_GPU
 from webhook.container import Container, mapping
 from webhook.patch import PatchOperation, add, escape, remove, remove_members, replace, set_members
 from webhook.resources import amount_of, is_gpu_key
@@ -33,13 +32,17 @@ DECIDED_BY_SHARE: Final = frozenset(
 a device plugin's. Source: kubelet, container environment after device plugin environment."""
 
 
-def give_share(container: Container, members: Mapping[str, str]) -> list[PatchOperation]:
+def give_share(
+    container: Container, members: Mapping[str, str], foreign: Iterable[str] = ()
+) -> list[PatchOperation]:
     """Make a container's GPU resources exactly these.
 
     Args:
         container: The container.
         members: Amounts by resource name, as texts.
+        foreign: Names of other systems' resources, which go.
     """
+    gone = frozenset(foreign)
     resources = container.raw.get("resources")
     path = f"{container.path}/resources"
     if not isinstance(resources, dict):
@@ -48,18 +51,20 @@ def give_share(container: Container, members: Mapping[str, str]) -> list[PatchOp
     if not isinstance(limits, dict):
         operations = [add(f"{path}/limits", dict(members))]
     else:
-        operations = _amend(f"{path}/limits", limits, members)
-    if isinstance(requests, dict) and any(map(is_gpu_key, requests)):
+        operations = _amend(f"{path}/limits", limits, members, gone)
+    if isinstance(requests, dict) and any(is_gpu_key(key) or key in gone for key in requests):
         # The API server defaults missing requests from limits, but keeps the ones that are there.
-        operations += _amend(f"{path}/requests", requests, members)
+        operations += _amend(f"{path}/requests", requests, members, gone)
     return operations
 
 
 def _amend(
-    path: str, current: Mapping[str, Any], members: Mapping[str, str]
+    path: str, current: Mapping[str, Any], members: Mapping[str, str], gone: frozenset[str]
 ) -> list[PatchOperation]:
     operations = [
-        remove(f"{path}/{escape(key)}") for key in current if is_gpu_key(key) and key not in members
+        remove(f"{path}/{escape(key)}")
+        for key in current
+        if (is_gpu_key(key) or key in gone) and key not in members
     ]
     for key, text in members.items():
         if key not in current:
@@ -77,12 +82,12 @@ def _same(value: object, text: str) -> bool:
         return False
 
 
-def drop_accounting(container: Container) -> Iterable[PatchOperation]:
-    """Take off the accounting resource, which only we write."""
-    resources = mapping(container.raw, "resources")
+def drop(container: Container, names: Iterable[str]) -> Iterable[PatchOperation]:
+    """Take resources off a container that has no share."""
+    resources, listed = mapping(container.raw, "resources"), list(names)
     for part in ("limits", "requests"):
         yield from remove_members(
-            f"{container.path}/resources/{part}", mapping(resources, part), [MILLI_GPU]
+            f"{container.path}/resources/{part}", mapping(resources, part), listed
         )
 
 

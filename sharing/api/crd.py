@@ -86,6 +86,18 @@ _PROFILE_RULES: Final = [
         "migProfile can never be used: mig is in neither mode, modes nor allowedModes",
         field=".migProfile",
     ),
+    _rule(
+        """!has(self.compatibility)
+        || self.compatibility.all(s, self.compatibility.exists_one(t, t == s))""",
+        "a system is listed twice; list each once",
+        field=".compatibility",
+    ),
+    _rule(
+        """!has(self.compatibility)
+        || !('aliyun' in self.compatibility && 'aliyun-mib' in self.compatibility)""",
+        "aliyun and aliyun-mib read one name in two units; keep one of them",
+        field=".compatibility",
+    ),
 ]
 _MEMORY_RULES: Final = [
     _rule(

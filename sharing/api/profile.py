@@ -50,6 +50,21 @@ class Enforcement(StrEnum):
     AUDIT = "audit"
 
 
+class System(StrEnum):
+    """Another system whose requests are understood, for clusters that move over."""
+
+    HAMI = "hami"
+    KAI = "kai"
+    NOS = "nos"
+    ALIYUN = "aliyun"
+    """gpushare-scheduler-extender, ``aliyun.com/gpu-mem`` in GiB."""
+    ALIYUN_MIB = "aliyun-mib"
+    """As aliyun, installed to count MiB."""
+    VOLCANO = "volcano"
+    NVIDIA_SHARED = "nvidia-shared"
+    """NVIDIA's device plugin with ``renameByDefault``."""
+
+
 class Toleration(ApiModel):
     """A Kubernetes toleration, added to pods that get a share."""
 
@@ -130,14 +145,20 @@ class SharingProfileSpec(ApiModel):
     """What becomes of pods whose GPU is faulty."""
     accounting: bool = False
     """Add the share's worth as ``gpu.sharing/milli-gpu`` to its container."""
+    workloads: Literal["warn", "deny"] = "warn"
+    """What becomes of a Deployment, Job and the like whose pods would be refused: a warning, or a
+    refusal of the workload itself."""
+    compatibility: Annotated[tuple[System, ...], Field(max_length=7)] = ()
+    """Other systems whose requests are read as well, while a cluster moves over."""
     enforcement: Enforcement = Enforcement.ENFORCE
-    """Whether verdicts take effect."""
+    """Whether verdicts take effect. Warn and audit change nothing and record what would."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._check_modes()
         self._check_sizes()
         self._check_mig()
+        self._check_compatibility()
         return self
 
     @property
@@ -178,6 +199,18 @@ class SharingProfileSpec(ApiModel):
                 "defaultSize and memory.default",
                 "both say what a plain nvidia.com/gpu: 1 becomes",
                 fix="keep one of them",
+            )
+
+    def _check_compatibility(self) -> None:
+        listed = self.compatibility
+        if len(set(listed)) != len(listed):
+            raise InputError("compatibility", "a system is listed twice", fix="list each once")
+        if System.ALIYUN in listed and System.ALIYUN_MIB in listed:
+            raise InputError(
+                "compatibility",
+                "aliyun and aliyun-mib read one name in two units",
+                fix="keep the one that the cluster was installed with",
+                example="compatibility: [aliyun]",
             )
 
     def _check_mig(self) -> None:
@@ -274,6 +307,7 @@ class SharingProfile:
                 or spec.tolerations
                 or spec.scheduler_name
                 or spec.runtime_class_name
+                or spec.compatibility
             ),
         }
         for name, value in derived.items():

@@ -36,6 +36,11 @@ SHARES: Final = st.sampled_from(
         "team-a.gpu.sharing/mps-1of4",
         "nvidia.com/gpu.shared",
         "gpu.sharing/mps-1of3",
+        "nvidia.com/gpumem",
+        "nvidia.com/gpumem-percentage",
+        "nvidia.com/gpu-10gb",
+        "volcano.sh/vgpu-cores",
+        "aliyun.com/gpu-mem",
     ]
 )
 AMOUNTS: Final = st.sampled_from(
@@ -55,6 +60,10 @@ KEYS: Final = st.sampled_from(
         "a/b~c",
         "notgpu.sharing/x",
         "plain",
+        "gpu-fraction",
+        "gpu-memory",
+        "gpu-fraction-num-devices",
+        "nvidia.cdi.k8s.io/main.gpu-memory.request",
     ]
 )
 VALUES: Final = st.sampled_from(
@@ -179,6 +188,11 @@ _ASKING: Final = st.fixed_dictionaries(
                     {"gpu.sharing/timeslice-1of4": 1},
                     {"team-a.gpu.sharing/mps-1of4": 1},
                     {"nvidia.com/gpu": "1", "gpu.sharing/milli-gpu": "7"},
+                    {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "9000"},
+                    {"nvidia.com/gpumem-percentage": "25", "nvidia.com/priority": "1"},
+                    {"nvidia.com/gpu-10gb": 1},
+                    {"nvidia.com/gpu.shared": "2"},
+                    {"aliyun.com/gpu-mem": "9", "volcano.sh/vgpu-number": "0"},
                 ]
             ),
         )
@@ -203,6 +217,8 @@ _SIZES: Final = st.sampled_from(
         {"gpu.sharing/memory": "25Gi", "gpu.sharing/mode": "mps"},
         {"gpu.sharing/mig-profile": "1g.10gb"},
         {"gpu.sharing/mode": "mig"},
+        {"gpu-fraction": "0.25"},
+        {"gpu-memory": "9000", "gpu-fraction-container-name": "main", "mps": "true"},
         {"status.gpu.sharing/grants": "[]", "status.gpu.sharing/odd~key": "x"},
     ]
 )
@@ -229,7 +245,10 @@ def reordered(value: Any) -> Any:
     return value
 
 
-OURS: Final = ("gpu.sharing/", "nvidia.com/gpu", "nvidia.com/mig-")
+OURS: Final = (
+    "gpu.sharing/", "nvidia.com/gpu", "nvidia.com/mig-",
+    "nvidia.com/priority", "volcano.sh/vgpu-", "aliyun.com/gpu-",
+)  # fmt: skip
 
 
 def without_ours(value: Any, key: str = "") -> Any:

@@ -40,6 +40,12 @@ PROFILES: dict[str, SharingProfile] = {
         runtimeClassName="nvidia",
         onUnsatisfiable="admit",
     ),
+    "moving": profile(
+        "p-moving",
+        modes=["mps", "exclusive"],
+        compatibility=["hami", "kai", "nos", "aliyun", "volcano", "nvidia-shared"],
+        accounting=True,
+    ),
     "pool": profile("p-pool", modes=["mps", "exclusive"], pool="team-a", accounting=True),
 }
 KNOWN = policies(*PROFILES.values())

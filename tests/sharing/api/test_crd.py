@@ -120,6 +120,9 @@ PROFILES: list[tuple[dict[str, Any], str]] = [
     ({"mode": "mig", "migProfile": "1g.10gb", "migProfiles": ["2g.20gb"]}, "among migProfiles"),
     ({"mode": "mps", "migProfile": "1g.10gb"}, "can never be used"),
     ({"mode": "mps", "pool": "requests"}, "can be a pool"),
+    ({"mode": "mps", "compatibility": ["hami", "kai"], "workloads": "deny"}, ""),
+    ({"mode": "mps", "compatibility": ["hami", "hami"]}, "listed twice"),
+    ({"mode": "mps", "compatibility": ["aliyun", "aliyun-mib"]}, "two units"),
 ]
 
 
