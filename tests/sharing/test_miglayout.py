@@ -272,10 +272,10 @@ def test_one_more_instance_goes_where_what_is_wanted_can_still_come(
 
 
 @given(board=st.sampled_from(KINDS), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_best_place_leaves_most_of_the_future_open(board: Board, data: st.DataObject) -> None:
-    every = states(board, by_enum(board, PLAIN_ENUMS))
-    occupied = data.draw(st.sampled_from(every))
+    every = states(board)
+    occupied = data.draw(st.sampled_from(states(board, by_enum(board, PLAIN_ENUMS))))
     profile = data.draw(st.sampled_from(by_enum(board, PLAIN_ENUMS)))
     places = legal_placements(board, profile, occupied)
     if not places:
