@@ -285,7 +285,7 @@ def test_the_best_place_leaves_most_of_the_future_open(board: Board, data: st.Da
     def future(at: Placement) -> int:
         given_ = {*occupied, Placed(profile, at)}
         return sum(
-            demand[placed.profile]
+            demand.get(placed.profile, 0)
             for state in every
             if given_ <= set(state)
             for placed in set(state) - given_
