@@ -86,10 +86,17 @@ def bound_account(access: Access, name: str, node: str) -> Path:
     )
 
 
-def calls_of(log: Path, user: str) -> list[dict[str, Any]]:
-    """What an account asked for, as the API server wrote it down: one entry an answer."""
-    with log.open(encoding="utf-8") as lines:
-        events = [json.loads(line) for line in lines if line.endswith("\n")]
+def calls_of(log: Path, user: str, since: int) -> list[dict[str, Any]]:
+    """What an account asked for, as the API server wrote it down: one entry a stage.
+
+    Args:
+        log: The audit log.
+        user: The account's user name.
+        since: Size of the log, in bytes, when it began to ask.
+    """
+    with log.open("rb") as file:
+        file.seek(since)
+        events = [json.loads(line) for line in file if line.endswith(b"\n")]
     return [
         event
         for event in events

@@ -297,11 +297,7 @@ def test_objects_have_unique_names_and_our_namespace(values: str) -> None:
     ]
 
     assert len(names) == len(set(names))
-    assert {namespace for _, namespace, _ in names} <= {None, rendering.NAMESPACE, "default"}
-    assert {kind for kind, namespace, _ in names if namespace == "default"} <= {
-        "Role",
-        "RoleBinding",
-    }
+    assert {namespace for _, namespace, _ in names} <= {None, rendering.NAMESPACE}
 
 
 def test_every_object_has_a_file_and_a_file_is_short() -> None:
