@@ -15,7 +15,7 @@ from webhook.container import Container, mapping
 from webhook.decision import Decided, decide
 from webhook.errors import PolicyError, RequestError
 from webhook.foreign import vocabulary_of
-from webhook.grant import render_grants
+from webhook.grant import Grant, render_grants
 from webhook.guard import check_debug_containers, check_openings, check_pod
 from webhook.keys import is_status, our_keys
 from webhook.patch import PatchOperation
@@ -25,8 +25,10 @@ from webhook.review import Review
 from webhook.shape import check_shape
 from webhook.verdict import ALLOWED, Verdict
 from webhook.where import where_of
-from webhook.workload import Legalised, legalise, templates_of
+from webhook.workload import Legalised, keeps_templates, legalise, templates_of
 
+_MOST_JUDGED: Final = 64
+"""Templates of one workload that are previewed."""
 _NODES: Final = "system:nodes"
 """Group of kubelets; their mirror pods are a fact, not a wish (kube-image-keeper#560)."""
 
@@ -51,7 +53,8 @@ def admit(review: Review, policies: Policies, inventory: Inventory | None) -> Ve
         # finalizers and deletion (gatekeeper#4121). Policies guard our keys.
         return ALLOWED
     if review.operation in ("CREATE", "UPDATE") and not review.subresource:
-        return admit_workload(review.object, review.namespace, policies, inventory)
+        before = review.old_object
+        return admit_workload(review.object, review.namespace, policies, inventory, before=before)
     return ALLOWED
 
 
@@ -66,13 +69,27 @@ def admit_pod(
 
 
 def admit_workload(
-    workload: dict[str, Any], namespace: str, policies: Policies, inventory: Inventory | None
+    workload: dict[str, Any],
+    namespace: str,
+    policies: Policies,
+    inventory: Inventory | None,
+    *,
+    before: dict[str, Any] | None = None,
 ) -> Verdict:
     """The verdict on an object that holds pod templates: warnings, and fractions made legal.
 
-    Its pods are judged when they are created; here their author is told early. Never a refusal.
+    Its pods are judged when they are created; here their author is told early. It is refused only
+    where its profile says so, and only for templates that it brings itself: an update of anything
+    else, a workload that goes, and one that another made pass.
+
+    Args:
+        workload: The object.
+        namespace: Where it is.
+        policies: Namespaces and profiles.
+        inventory: As for ``admit``.
+        before: The object as it was, on UPDATE.
     """
-    templates = templates_of(workload)
+    templates = templates_of(workload, policies.template_paths)
     governing = policies.profile_for(namespace) if templates else None
     if governing is None or governing.untouched:
         return ALLOWED
@@ -80,25 +97,41 @@ def admit_workload(
     enforced = profile is not None and profile.spec.enforcement is Enforcement.ENFORCE
     subject = f"{workload['kind']} {namespace}/{_name(workload)}"
     stored = legalise(workload, templates, rewrites=enforced)
-    return _previewed(stored, subject, governing, inventory)
+    judged = [_judge(raw, subject, governing, inventory) for raw in stored.templates[:_MOST_JUDGED]]
+    if profile is not None and profile.spec.workloads == "deny":
+        denied = next((verdict for verdict in judged if not verdict.allowed), None)
+        if denied and not (
+            _is_anothers(workload) or keeps_templates(before, templates, policies.template_paths)
+        ):
+            return denied
+    return _previewed(stored, judged)
 
 
-def _previewed(
-    stored: Legalised, subject: str, governing: Governing, inventory: Inventory | None
-) -> Verdict:
+def _is_anothers(workload: Mapping[str, Any]) -> bool:
+    """Whether a controller made it, or it is being deleted."""
+    metadata = mapping(workload, "metadata")
+    owners = metadata.get("ownerReferences")
+    listed = owners if isinstance(owners, list) else ()
+    owned = any(isinstance(one, dict) and one.get("controller") is True for one in listed)
+    return owned or bool(metadata.get("deletionTimestamp"))
+
+
+def _previewed(stored: Legalised, judged: list[Verdict]) -> Verdict:
     warnings = list(stored.warnings)
-    verdict = Verdict(operations=stored.operations)
-    for template in stored.templates:
-        judged = _judge(template, subject, governing, inventory)
-        if not judged.allowed:
-            warnings.append(explain.clipped(f"pods would be denied: {judged.summary}"))
-        warnings += judged.warnings
-        verdict = replace(
-            verdict,
-            grants=verdict.grants + judged.grants,
-            audit_annotations={**verdict.audit_annotations, **judged.audit_annotations},
-        )
-    return replace(verdict, warnings=tuple(dict.fromkeys(warnings)))
+    grants: list[Grant] = []
+    annotations: dict[str, str] = {}
+    for verdict in judged:
+        if not verdict.allowed:
+            warnings.append(explain.clipped(f"pods would be denied: {verdict.summary}"))
+        warnings += verdict.warnings
+        grants += verdict.grants
+        annotations |= verdict.audit_annotations
+    return Verdict(
+        operations=stored.operations,
+        warnings=tuple(dict.fromkeys(warnings)),
+        grants=tuple(grants),
+        audit_annotations=annotations,
+    )
 
 
 def _ungoverned(pod: dict[str, Any], namespace: str) -> Verdict:

@@ -10,6 +10,7 @@ from sharing.api.profile import SharingProfile, builtin_profiles
 from sharing.errors import shown
 from sharing.mode import Mode
 from sharing.names import MODE_LABEL, PROFILE_LABEL
+from webhook.workload import TEMPLATE_PATHS, TemplatePath
 
 EXEMPT_NAMESPACES: Final = frozenset({"kube-system", "kube-node-lease", "kube-public"})
 """Never governed, whatever their labels: the cluster must be able to start without us."""
@@ -51,6 +52,10 @@ class Policies:
     """Labels by namespace."""
     profiles: Mapping[str, SharingProfile | BrokenProfile] = field(default_factory=dict, hash=False)
     """Profiles by name; the built-in ones need not be listed."""
+    template_paths: Mapping[str, tuple[TemplatePath, ...]] = field(
+        default_factory=lambda: TEMPLATE_PATHS, hash=False
+    )
+    """Where kinds keep their pod templates; an operator may add some."""
 
     def knows(self, namespace: str) -> bool:
         """Whether the namespace has been seen; a watch may lag behind a new one."""

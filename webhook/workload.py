@@ -85,13 +85,33 @@ class Legalised:
     warnings: tuple[str, ...] = ()
 
 
-def templates_of(workload: Mapping[str, Any]) -> list[Template]:
-    """The pod templates of a workload; none for a kind that holds none."""
-    kind = workload.get("kind")
+def templates_of(
+    workload: Mapping[str, Any],
+    paths: Mapping[str, tuple[TemplatePath, ...]] = TEMPLATE_PATHS,
+) -> list[Template]:
+    """The pod templates of a workload; none for a kind that holds none.
+
+    Args:
+        workload: The whole object.
+        paths: Where kinds keep their templates; a kind with its group outranks the bare kind.
+    """
+    kind, version = workload.get("kind"), workload.get("apiVersion")
+    if not isinstance(kind, str):
+        return []
+    group = version.rpartition("/")[0] if isinstance(version, str) else ""
     found: list[Template] = []
-    for path in TEMPLATE_PATHS.get(kind, ()) if isinstance(kind, str) else ():
+    for path in paths.get(f"{kind}.{group}") or paths.get(kind, ()):
         found += _walk(workload, path, "")
     return found
+
+
+def keeps_templates(
+    before: Mapping[str, Any] | None,
+    templates: Sequence[Template],
+    paths: Mapping[str, tuple[TemplatePath, ...]] = TEMPLATE_PATHS,
+) -> bool:
+    """Whether an update leaves the templates as they were."""
+    return before is not None and templates_of(before, paths) == list(templates)
 
 
 def _walk(value: Any, path: TemplatePath, pointer: str) -> Iterable[Template]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sharing.errors import InputError
 from tests.support.judging import H100S, apply, container, pod, policies, profile
 from webhook.admission import admit
 from webhook.review import Review
+from webhook.templatepaths import parse_template_paths
 from webhook.verdict import Verdict
 from webhook.workload import FRACTIONS_ANNOTATION
 
@@ -187,3 +190,96 @@ def test_a_forged_record_of_fractions_is_read_with_care() -> None:
         )
         _, after = judge_workload(manifest)
         assert FRACTIONS_ANNOTATION not in after["metadata"]["annotations"]
+
+
+DENYING = policies(profile(mode="mps", workloads="deny"))
+BAD = pod(container(limits={"nvidia.com/gpu": "-1"}))
+
+
+def review_of(manifest: dict[str, Any], before: dict[str, Any] | None = None) -> Review:
+    return Review(
+        uid="u",
+        operation="CREATE" if before is None else "UPDATE",
+        kind=manifest["kind"],
+        namespace="policy",
+        object=manifest,
+        old_object=before,
+    )
+
+
+def test_a_workload_itself_is_refused_where_the_profile_says_so() -> None:
+    verdict = admit(review_of(deployment(BAD)), DENYING, H100S)
+    assert (verdict.code, verdict.operations) == (422, ())
+    assert verdict.message.startswith("Deployment policy/web: container main: ")
+    good = deployment(pod(container(limits={"nvidia.com/gpu": 1})))
+    assert admit(review_of(good), DENYING, H100S).allowed
+
+
+def test_only_templates_that_a_request_brings_are_refused() -> None:
+    """KAI: rules that became stricter must not block what exists, nor finalizers."""
+    live = deployment(BAD)
+    scaled = copy.deepcopy(live)
+    scaled["spec"]["replicas"] = 3
+    scaled["metadata"]["finalizers"] = []
+    assert admit(review_of(scaled, live), DENYING, H100S).allowed
+    changed = deployment(pod(container(limits={"nvidia.com/gpu": "-2"})))
+    assert admit(review_of(changed, live), DENYING, H100S).code == 422
+    owner = [{"kind": "Deployment", "name": "web", "controller": True}]
+    assert admit(review_of(deployment(BAD, ownerReferences=owner)), DENYING, H100S).allowed
+    going = deployment(BAD, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert admit(review_of(going, deployment(pod(container()))), DENYING, H100S).allowed
+
+
+def test_without_enforcement_no_workload_is_refused() -> None:
+    known = policies(profile(mode="mps", workloads="deny", enforcement="audit"))
+    verdict = admit(review_of(deployment(BAD)), known, H100S)
+    assert verdict.allowed
+    assert verdict.warnings == ()
+    assert verdict.audit_annotations["would"] == "deny"
+
+
+def test_an_operator_can_say_where_other_kinds_keep_their_templates() -> None:
+    paths = parse_template_paths({"Job.batch.volcano.sh": ["spec.tasks.*.template"]})
+    known = replace(policies(), template_paths=paths)
+    template = {"spec": pod(container(limits=dict(QUARTER)))["spec"]}
+    volcano = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "x"},
+        "spec": {"tasks": [{"template": template}]},
+    }
+    verdict, after = judge_workload(volcano, policies=known)
+    found = after["spec"]["tasks"][0]["template"]
+    assert found["metadata"]["annotations"] == {"main.gpu.sharing/fraction": "0.25"}
+    assert verdict.grants[0].resource == "gpu.sharing/mps-1of4"
+    assert judge_workload(volcano)[1] == volcano
+    plain = {**deployment(pod(container(limits=dict(QUARTER)))), "kind": "Job"}
+    assert judge_workload(plain, policies=known)[0].grants
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([], "is no mapping"),
+        ({"job": ["spec"]}, "'job' is no kind"),
+        ({7: ["spec"]}, "7 is no kind"),
+        ({"Job": "spec.template"}, "is no list"),
+        ({"Job": []}, "is no list"),
+        ({"Job": ["spec..template"]}, "'spec..template' is no path"),
+        ({"Job": ["/spec/template"]}, "is no path"),
+        ({"Job": ["a.*.*.*"]}, "is no path"),
+        ({"Job": [7]}, "7 is no path"),
+        ({"Job": [".".join("a" * 40)]}, "is no path"),
+    ],
+)
+def test_a_malformed_list_of_paths_is_refused_with_an_example(value: Any, words: str) -> None:
+    with pytest.raises(InputError, match="for example: PyTorchJob") as caught:
+        parse_template_paths(value)
+    assert words in str(caught.value)
+
+
+def test_a_workload_of_thousands_of_templates_is_answered_soon() -> None:
+    template = {"spec": pod(container(limits={"nvidia.com/gpu": 1}))["spec"]}
+    jobs = [{"template": {"spec": {"template": template}}}] * 5000
+    manifest = {"kind": "JobSet", "metadata": {"name": "x"}, "spec": {"replicatedJobs": jobs}}
+    assert len(judge_workload(manifest)[0].grants) == 64
