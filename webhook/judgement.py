@@ -1,0 +1,178 @@
+"""Judgement: what becomes of one pod, or of the pods of one template, under what governs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from sharing.api.profile import Enforcement, SharingProfile
+from sharing.errors import GpuSharingError
+from sharing.inventory import Inventory
+from sharing.names import GRANTS_ANNOTATION, MILLI_GPU
+from webhook import explain, placement, rewrite
+from webhook.container import Container, mapping
+from webhook.decision import Decided, decide
+from webhook.errors import PolicyError, RequestError
+from webhook.foreign import vocabulary_of
+from webhook.grant import render_grants
+from webhook.guard import check_openings, check_pod
+from webhook.keys import is_status, our_keys
+from webhook.patch import PatchOperation
+from webhook.policies import Governing
+from webhook.request import PodRequest, read_request
+from webhook.shape import check_shape
+from webhook.verdict import ALLOWED, Verdict
+from webhook.where import where_of
+
+
+def judge(
+    pod: dict[str, Any], subject: str, governing: Governing, inventory: Inventory | None
+) -> Verdict:
+    """The verdict under a policy; the subject is what messages begin with."""
+    profile = governing.profile
+    try:
+        if profile is None:
+            return _broken(pod, governing)
+        verdict = _decide(pod, profile, inventory)
+    except GpuSharingError as error:
+        verdict = denied(error, subject)
+    if profile is None or profile.spec.enforcement is Enforcement.ENFORCE:
+        return verdict
+    # Nobody else writes our status keys, whether the policy is enforced or not.
+    annotations = mapping(mapping(pod, "metadata"), "annotations")
+    forged = [key for key in our_keys(annotations) if is_status(key)] if annotations else []
+    without = tuple(rewrite.annotate(pod, {}, forged)) if forged else ()
+    return replace(unenforced(verdict, profile), operations=without)
+
+
+def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
+    """A label that leads nowhere must not let GPU pods through as if there were none."""
+    try:
+        asks = bool(read_request(pod).asks)
+    except RequestError:
+        asks = True
+    if asks:
+        raise PolicyError("", governing.broken)
+    return ALLOWED
+
+
+def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory | None) -> Verdict:
+    request = read_request(pod, vocabulary_of(profile.spec.compatibility))
+    idle = not (request.asks or request.keys.found or request.counting or request.foreign)
+    if idle and not profile.spec.hide_gpus:
+        return ALLOWED
+    check_shape(pod, request.containers)
+    if not request.asks:
+        return _without_share(pod, request, profile)
+    check_pod(pod, request.containers, profile)
+    spec = mapping(pod, "spec")
+    decision = decide(request, profile, inventory, where_of(spec, profile.node_selector))
+    operations: list[PatchOperation] = []
+    warnings = list(decision.warnings)
+    for one in decision.decided:
+        warnings += _give(one, profile, request, operations)
+    given = {one.ask.container.path for one in decision.decided}
+    for container in request.containers:
+        if container.path not in given:
+            warnings += _withhold(container, profile, request, operations)
+    if profile.places:
+        operations += placement.place(spec, profile)
+        warnings += map(explain.clipped, placement.overridden(spec, profile))
+    operations += placement.require(spec, placement.memory_requirements(decision.decided))
+    grants = tuple(one.grant for one in decision.decided)
+    forged = [key for key in request.keys.status if key != GRANTS_ANNOTATION]
+    operations += rewrite.annotate(pod, {GRANTS_ANNOTATION: render_grants(grants)}, forged)
+    warnings += map(explain.removed, forged)
+    warnings += map(explain.unused, request.unused)
+    warnings += [explain.not_carried_over(*lost) for lost in request.lost]
+    return Verdict(
+        warnings=tuple(warnings),
+        grants=grants,
+        operations=tuple(operations),
+        audit_annotations={
+            "profile": profile.name,
+            "grants": ", ".join(f"{g.container}={g.resource}" for g in grants),
+        },
+    )
+
+
+def _give(
+    one: Decided,
+    profile: SharingProfile,
+    request: PodRequest,
+    operations: list[PatchOperation],
+) -> Iterator[str]:
+    """Write one container's share; the warnings that this is worth."""
+    members = {one.grant.resource: str(one.grant.count)}
+    if profile.spec.accounting:
+        members[MILLI_GPU] = str(one.solved.milli)
+    foreign = request.foreign.get(one.ask.container.path, ())
+    resources = rewrite.give_share(one.ask.container, members, foreign)
+    cleared, names = rewrite.clear_environment(one.ask.container)
+    operations += resources
+    operations += cleared
+    if resources:
+        yield explain.granted(one.grant)
+    if names:
+        yield explain.cleared(one.grant.container, names)
+
+
+def _withhold(
+    container: Container,
+    profile: SharingProfile,
+    request: PodRequest,
+    operations: list[PatchOperation],
+) -> Iterator[str]:
+    """Write a container that has no share; the warnings that this is worth."""
+    if profile.spec.hide_gpus or request.asks:
+        # An explicit value beats what envFrom brings, which nobody can see here.
+        always = profile.spec.hide_gpus or bool(container.raw.get("envFrom"))
+        hidden = rewrite.hide_gpus(container, always=always)
+        operations += hidden
+        if hidden and not profile.spec.hide_gpus:
+            yield explain.hidden(container.name)
+    if container in request.counting:
+        operations += rewrite.drop(container, [MILLI_GPU])
+        yield explain.removed(MILLI_GPU)
+    operations += rewrite.drop(container, request.foreign.get(container.path, ()))
+
+
+def _without_share(pod: dict[str, Any], request: PodRequest, profile: SharingProfile) -> Verdict:
+    """A pod that asks for no GPU: hidden GPUs where the profile says so, and no keys of ours."""
+    operations: list[PatchOperation] = []
+    warnings: list[str] = []
+    if profile.spec.hide_gpus:
+        check_openings(pod, request.containers)
+    for container in request.containers:
+        warnings += _withhold(container, profile, request, operations)
+    operations += rewrite.annotate(pod, {}, request.keys.status)
+    warnings += map(explain.removed, request.keys.status)
+    warnings += map(explain.unused, request.unused)
+    return Verdict(warnings=tuple(warnings), operations=tuple(operations))
+
+
+def denied(error: GpuSharingError, subject: str) -> Verdict:
+    """The refusal that an error means: 422 for what means nothing, 403 for what is forbidden."""
+    malformed = isinstance(error, RequestError)
+    return Verdict(
+        code=422 if malformed else 403,
+        reason="Invalid" if malformed else "Forbidden",
+        message=str(error.about(subject)),
+        summary=error.wrong,
+        audit_annotations={"denied": error.subject},
+    )
+
+
+def unenforced(verdict: Verdict, profile: SharingProfile) -> Verdict:
+    """Warn and audit change nothing, and say what would have been."""
+    would = verdict.kind.value
+    annotations = {**verdict.audit_annotations, "profile": profile.name, "would": would}
+    if verdict.message:
+        annotations["message"] = verdict.message
+    warnings: tuple[str, ...] = ()
+    if profile.spec.enforcement is Enforcement.WARN:
+        denial = [f"would be denied: {verdict.summary}"] if verdict.message else []
+        changes = [f"would be: {warning}" for warning in verdict.warnings]
+        warnings = tuple(map(explain.clipped, denial + changes))
+    return Verdict(warnings=warnings, grants=verdict.grants, audit_annotations=annotations)
