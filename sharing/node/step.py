@@ -18,8 +18,14 @@ class Withdraw:
     gpu: str
     shares: tuple[Offered, ...]
 
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
+        noun = "share" if len(self.shares) == 1 else "shares"
+        return f"withdraw {len(self.shares)} {noun} ({_listed(self.shares)})"
+
     def __str__(self) -> str:
-        return f"withdraw {len(self.shares)} shares of {self.gpu}: {_listed(self.shares)}"
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
@@ -34,8 +40,13 @@ class StopMps:
     layout: GpuLayout
     """What the daemon serves now."""
 
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
+        return "stop MPS"
+
     def __str__(self) -> str:
-        return f"stop MPS on {self.gpu}"
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
@@ -51,9 +62,14 @@ class StartMps:
     before: GpuLayout | None = None
     """What the daemon serves now; None where none runs."""
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
         verb = "change MPS limits" if self.before else "start MPS"
-        return f"{verb} on {self.gpu} for {self.layout}"
+        return f"{verb} for {self.layout}"
+
+    def __str__(self) -> str:
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
@@ -71,8 +87,13 @@ class DestroyInstance:
     placement: Placement
     gi_id: int
 
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
+        return f"destroy {self.profile} at {self.placement}"
+
     def __str__(self) -> str:
-        return f"destroy {self.profile} at {self.placement} on {self.gpu}"
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
@@ -88,9 +109,14 @@ class SetMigMode:
     resets: bool = False
     """Whether the driver resets this one GPU for it, as before Hopper."""
 
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
+        mode = "on" if self.enabled else "off"
+        return f"switch MIG mode {mode} by a reset" if self.resets else f"switch MIG mode {mode}"
+
     def __str__(self) -> str:
-        how = ", which resets this GPU" if self.resets else ""
-        return f"turn MIG mode {'on' if self.enabled else 'off'} on {self.gpu}{how}"
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
@@ -105,9 +131,13 @@ class ResetGpu:
     enabled: bool
     """The mode that waits."""
 
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
+        return f"bring MIG mode {'on' if self.enabled else 'off'} into force by a reset"
+
     def __str__(self) -> str:
-        mode = "on" if self.enabled else "off"
-        return f"reset {self.gpu} alone, so that MIG mode is {mode}"
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
@@ -122,8 +152,13 @@ class CreateInstance:
     profile: MigProfile
     placement: Placement
 
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
+        return f"create {self.profile} at {self.placement}"
+
     def __str__(self) -> str:
-        return f"create {self.profile} at {self.placement} on {self.gpu}"
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
@@ -137,8 +172,13 @@ class Advertise:
     gpu: str
     layout: GpuLayout
 
+    @property
+    def text(self) -> str:
+        """What is done, without the GPU."""
+        return f"offer {self.layout}"
+
     def __str__(self) -> str:
-        return f"offer {self.layout} on {self.gpu}"
+        return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""

@@ -109,10 +109,10 @@ async def test_before_hopper_a_hidden_client_delays_the_mode_and_other_gpus_run_
 
         await node.layout({"gpus": "all", "mode": "mig", "sizes": {"3g.20gb": 2}})
         status = await node.until_status(
-            lambda s: s.plan is not None and any("alone" in one for one in s.plan.steps)
+            lambda s: s.plan is not None and any("into force" in one for one in s.plan.steps)
         )
         assert status.plan is not None
-        assert not any("turn MIG mode" in one for one in status.plan.steps)
+        assert not any("switch MIG mode" in one for one in status.plan.steps)
         await node.until_status(
             lambda s: s.plan is not None and any("holds the GPU" in b for b in s.plan.blocked_by)
         )
