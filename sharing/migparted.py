@@ -39,7 +39,8 @@ _NVIDIA: Final = 0x10DE
 _DISABLED: Final = "all-disabled"
 _ENABLED: Final = "all-enabled"
 _BALANCED: Final = "all-balanced"
-_SEVEN_SLICES: Final = 7
+_BALANCE: Final = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
+"""How many instances of how many slices, by the slices of a board."""
 
 
 def _dashed(name: str) -> str:
@@ -75,7 +76,9 @@ class MigConfigEntry(ApiModel):
         if self.mig_enabled is (self.mig_devices is None):
             raise InputError(
                 "mig-devices",
-                "is missing" if self.mig_enabled else "has no meaning while mig-enabled is false",
+                "mig-devices is missing"
+                if self.mig_enabled
+                else "mig-devices has no meaning while mig-enabled is false",
                 expected="it where mig-enabled is true, and only there",
                 example="mig-devices: {1g.10gb: 7}",
             )
@@ -212,8 +215,8 @@ def _built_in(name: str, board: Board) -> GpuLayout | None:
 
 
 def _balanced(board: Board) -> GpuLayout:
-    """2x 1g, 1x 2g and, on boards of seven slices, 1x 3g."""
-    wanted = {1: 2, 2: 1, 3: 1} if board.mig_compute_slices == _SEVEN_SLICES else {1: 2, 2: 1}
+    """2x 1g, 1x 2g and, on boards of seven slices, 1x 3g; nothing but 1g on boards of two."""
+    wanted = _BALANCE.get(board.mig_compute_slices, {1: board.mig_compute_slices})
     profiles: list[MigProfile] = []
     for slices, count in wanted.items():
         plain = [
