@@ -1,68 +1,23 @@
-"""``gpu-sharing admit``: what would become of manifests, without a cluster.
+"""``gpu-sharing admit``: what would become of manifests, or of what a cluster runs.
 
-The decision is the server's own code; this module reads, asks and prints.
+The decision is the server's own code. What is decided about is gathered in ``admitscene``, decided
+in ``admitresult``, and printed by ``admittable``, ``admitforms``, ``admitreports`` and, where two
+policies are compared, ``admitwhatif``.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
-import orjson
 
-from cli.printable import printable
-from sharing.documents import (
-    MOST_BYTES,
-    Document,
-    KubeObject,
-    objects_of,
-    read_documents,
-    read_path,
-    write_documents,
-)
+from cli.admitresult import Result, decide
+from cli.admitscene import Scene, Wanted, gather
 from sharing.errors import InputError
-from sharing.nodefile import read_nodes
-from webhook.answer import answer_review
-from webhook.manifests import Manifests, sort_out
-from webhook.policies import Policies
-from webhook.preview import Preview, preview
-from webhook.review import parse_review
-from webhook.snapshot import Snapshot
-from webhook.verdict import VerdictKind
 
-if TYPE_CHECKING:
-    from sharing.inventory import Inventory
-
-EXIT_DENIED: Final = 3
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """Everything that there is to print."""
-
-    previews: tuple[Preview, ...]
-    passed_over: Mapping[str, int]
-    """Objects that make no pods, by kind."""
-    answers: tuple[dict[str, Any], ...]
-    """Answers to AdmissionReviews."""
-    ungoverned: tuple[str, ...]
-    """Namespaces of these objects that have no policy."""
-
-    @property
-    def exit_code(self) -> int:
-        """3 if anything was denied."""
-        denied = [p for p in self.previews if p.kind is VerdictKind.DENY]
-        refused = [a for a in self.answers if not a["response"]["allowed"]]
-        return EXIT_DENIED if denied or refused else 0
+_FORMS: Final = ("table", "yaml", "json", "patch", "junit", "sarif")
+_REPORTS: Final = frozenset({"junit", "sarif"})
+_COMPARISONS: Final = frozenset({"table", "json", "diff"})
 
 
 @click.command(short_help="Show what would become of manifests.")
@@ -70,267 +25,142 @@ class Result:
     "-f",
     "--filename",
     "sources",
-    required=True,
     multiple=True,
     metavar="FILE|DIR|-",
     help="Manifests: a file, a folder with its subfolders, or - for standard input. Repeatable.",
 )
 @click.option(
-    "-n", "--namespace", default="", metavar="NAME", help="For objects that name none.  [default]"
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAME",
+    help="For objects that name none.  [default]  Of a cluster's own workloads, only its.",
 )
 @click.option(
     "--namespace-label",
     "labels",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Label of --namespace and of each namespace that no manifest describes. Repeatable.",
+    help="Label of --namespace and of each namespace that nothing describes. Repeatable.",
 )
 @click.option("--profiles", metavar="FILE|DIR", help="SharingProfile manifests.")
 @click.option("--nodes", metavar="FILE|DIR", help="What the nodes offer; nothing is known without.")
+@click.option("--profile", metavar="NAME", help="Decide under this profile in every namespace.")
+@click.option(
+    "--what-if",
+    metavar="FILE|DIR",
+    help="Show what would change if the profiles, and labels of namespaces, in it were applied.",
+)
+@click.option("--kubeconfig", metavar="FILE", help="A cluster to take policies and nodes from.")
+@click.option("--context", metavar="NAME", help="Its context. Without -f, its workloads as well.")
+@click.option("--diff", is_flag=True, help="Show what changes in each object, as diff -u does.")
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "yaml", "json", "patch"]),
-    default="table",
-    show_default=True,
-    help="patch: one line an object, a JSON Patch.",
+    type=click.Choice(_FORMS),
+    help="patch: one line an object, a JSON Patch; junit, sarif: reports for CI.  [table]",
 )
-def admit(
+def admit(  # noqa: PLR0913 - one parameter an option
     *,
     sources: tuple[str, ...],
     namespace: str,
     labels: tuple[str, ...],
     profiles: str | None,
     nodes: str | None,
-    output: str,
+    profile: str | None,
+    what_if: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    diff: bool,
+    output: str | None,
 ) -> None:
-    r"""Show what would become of manifests: pods, and whatever makes pods.
+    """Show what would become of manifests: pods, and whatever makes pods.
 
     Namespaces and SharingProfiles among the manifests count as policy; objects that make no pods
-    are passed over. A file that holds an AdmissionReview gives an AdmissionReview.
+    are passed over. A file that holds an AdmissionReview gives an AdmissionReview. A cluster is
+    only read.
 
     \b
       gpu-sharing admit -f pod.yaml --namespace-label gpu.sharing/mode=mps
-      kustomize build . | gpu-sharing admit -f - --profiles profiles.yaml --nodes nodes.yaml
+      kustomize build . | gpu-sharing admit -f - --context prod --diff
+      gpu-sharing admit --context prod --what-if profile.yaml
 
-    Exit status: 0 all admitted, 3 something denied, 2 input or usage wrong.
-    """
-    if namespace and not _NAMESPACE.fullmatch(namespace):
-        raise click.BadParameter(f"{namespace!r} is no namespace", param_hint="--namespace")
-    found = sort_out(objects_of(_read_all(sources)))
-    given = _read_profiles(profiles)
-    inventory = read_nodes(read_path(Path(nodes))) if nodes is not None else None
-    snapshot = _snapshot(
-        found, given, namespace=namespace, labels=_parse_labels(labels), inventory=inventory
+    Exit status: 0 all admitted, 3 something denied (with --what-if: newly denied), 1 the cluster
+    did not answer, 2 input or usage wrong.
+    """  # noqa: D301 - click wants the character itself
+    if diff and output is not None:
+        raise click.UsageError("--diff is a form of its own: leave out --output")
+    form = "diff" if diff else output or "table"
+    if what_if is not None and form not in _COMPARISONS:
+        raise click.UsageError(f"--what-if compares: use -o table, -o json or --diff, not {form}")
+    wanted = Wanted(
+        sources=sources,
+        namespace=namespace,
+        labels=labels,
+        profiles=profiles,
+        nodes=nodes,
+        profile=profile,
+        what_if=what_if,
+        kubeconfig=kubeconfig,
+        context=context,
     )
-    result = decide(found.others, namespace or "default", snapshot)
-    print_result(result, output)
-    click.get_current_context().exit(result.exit_code)
+    scene = gather(wanted)
+    result = decide(scene.objects, scene.namespace, scene.now)
+    if scene.then is not None:
+        code = _print_comparison(scene, result, form)
+    else:
+        _print_result(result, form, is_live=scene.is_live)
+        code = result.exit_code
+    click.get_current_context().exit(code)
 
 
-def _read_all(sources: Iterable[str]) -> Iterable[Document]:
-    for source in sources:
-        if source == "-":
-            data = sys.stdin.buffer.read(MOST_BYTES + 1)
-            yield from read_documents(data, "standard input")
-        else:
-            yield from read_path(Path(source))
+def _print_result(result: Result, form: str, *, is_live: bool) -> None:
+    from cli import admitforms, admitreports
 
-
-def _read_profiles(path: str | None) -> Manifests:
-    if path is None:
-        return sort_out(())
-    found = sort_out(objects_of(read_path(Path(path))))
-    if not found.profiles:
-        raise InputError(
-            path,
-            "there is no SharingProfile in it",
-            expected="manifests of kind SharingProfile",
-            example="apiVersion: gpu.sharing/v1alpha1, kind: SharingProfile",
-        )
-    return found
-
-
-def _parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
-            raise click.BadParameter(
-                f"{text!r} is no label; expected KEY=VALUE, for example gpu.sharing/mode=mps",
-                param_hint="--namespace-label",
-            )
-        labels[key] = value
-    return labels
-
-
-def _snapshot(
-    found: Manifests,
-    given: Manifests,
-    *,
-    namespace: str,
-    labels: Mapping[str, str],
-    inventory: Inventory | None,
-) -> Snapshot:
-    for name in sorted(found.profiles.keys() & given.profiles.keys()):
-        if found.profiles[name].spec != given.profiles[name].spec:
-            raise InputError(
-                f"SharingProfile {name!r}",
-                "--filename and --profiles hold it with different content",
-                fix="remove one of them",
-            )
-    described = {**given.namespaces, **found.namespaces}
-    named = {_namespace_of(other) or namespace or "default" for other in found.others}
-    labelled = (named | {namespace or "default"}) - described.keys() | ({namespace} - {""})
-    namespaces = {
-        **described,
-        **{name: {**described.get(name, {}), **labels} for name in labelled},
-    }
-    policies = Policies(namespaces=namespaces, profiles={**given.profiles, **found.profiles})
-    return Snapshot(policies=policies, inventory=inventory)
-
-
-def _namespace_of(found: KubeObject) -> str:
-    if not _is_review(found):
-        return found.namespace
-    request = found.value.get("request")
-    namespace = request.get("namespace") if isinstance(request, dict) else None
-    return namespace if isinstance(namespace, str) else ""
-
-
-def _is_review(found: KubeObject) -> bool:
-    return found.kind == "AdmissionReview"
-
-
-def decide(objects: Iterable[KubeObject], namespace: str, snapshot: Snapshot) -> Result:
-    """The verdicts on all objects.
-
-    Args:
-        objects: What is neither profile nor namespace.
-        namespace: For objects that name none.
-        snapshot: Policies and nodes.
-
-    Raises:
-        InputError: An object is malformed, or reviews stand beside manifests.
-    """
-    previews: list[Preview] = []
-    answers: list[dict[str, Any]] = []
-    passed_over: Counter[str] = Counter()
-    for found in objects:
-        if _is_review(found):
-            answers.append(_answer(found, snapshot))
-        elif (decided := preview(found, found.namespace or namespace, snapshot)) is None:
-            passed_over[found.kind] += 1
-        else:
-            previews.append(decided)
-        if answers and (previews or passed_over):
-            raise InputError(
-                found.where,
-                "AdmissionReviews and manifests stand side by side",
-                expected="the one or the other",
-                fix="use one call for each",
-            )
-    namespaces = sorted({decided.namespace for decided in previews})
-    return Result(
-        previews=tuple(previews),
-        passed_over=passed_over,
-        answers=tuple(answers),
-        ungoverned=tuple(n for n in namespaces if snapshot.policies.profile_for(n).untouched),
-    )
-
-
-def _answer(found: KubeObject, snapshot: Snapshot) -> dict[str, Any]:
-    try:
-        review = parse_review(found.value)
-    except InputError as error:
-        raise error.about(found.where) from error
-    answered = answer_review(review, snapshot)
-    if answered.fault is not None:
-        raise answered.fault
-    answer: dict[str, Any] = orjson.loads(answered.answer.body)
-    return answer
-
-
-def print_result(result: Result, output: str) -> None:
-    """Print in one of the forms ``table``, ``yaml``, ``json``, ``patch``."""
     if result.answers:
-        _print_answers(result.answers, output)
+        if form in _REPORTS or form == "diff":
+            raise InputError(
+                "AdmissionReview", f"it has no {form} form", fix="use -o json, yaml or patch"
+            )
+        admitforms.print_answers(result.answers, form)
         return
-    match output:
+    match form:
         case "json":
-            click.echo(_json([entry(preview) for preview in result.previews]))
+            admitforms.print_json(result)
         case "yaml":
-            made = [patched(p) for p in result.previews if p.kind is not VerdictKind.DENY]
-            click.echo(write_documents(made) if made else "", nl=False)
-            _print_denials(result)
+            admitforms.print_yaml(result)
         case "patch":
-            for decided in result.previews:
-                click.echo(_line(operations(decided)))
-            _print_denials(result)
+            admitforms.print_patches(result)
+        case "diff":
+            admitforms.print_diffs(result)
+        case "junit":
+            admitreports.print_junit(result)
+        case "sarif":
+            admitreports.print_sarif(result)
         case _:
             from cli.admittable import print_table
 
-            print_table(result.previews, result.passed_over, result.ungoverned)
+            print_table(result, only_touched=is_live)
 
 
-def _print_answers(answers: Iterable[dict[str, Any]], output: str) -> None:
-    for answer in answers:
-        if output == "yaml":
-            click.echo(write_documents([answer]), nl=False)
-        elif output == "patch":
-            import base64
+def _print_comparison(scene: Scene, result: Result, form: str) -> int:
+    from cli import admitwhatif
+    from webhook.whatif import compare
 
-            click.echo(base64.b64decode(answer["response"].get("patch", "W10=")))
-        else:
-            click.echo(_json(answer))
-
-
-def _print_denials(result: Result) -> None:
-    for decided in result.previews:
-        if decided.kind is VerdictKind.DENY:
-            click.echo(printable(f"denied: {title(decided)}: {decided.message}"), err=True)
-
-
-def title(decided: Preview) -> str:
-    """The object as messages call it: ``Deployment team-a/web``."""
-    return f"{decided.found.kind} {decided.namespace}/{decided.found.name or '(no name)'}"
-
-
-def operations(decided: Preview) -> list[dict[str, Any]]:
-    """The patch as JSON."""
-    return [operation.to_json() for operation in decided.operations]
-
-
-def patched(decided: Preview) -> dict[str, Any]:
-    """The object as it would be, made by a JSON Patch library from the original and the patch."""
-    if not decided.operations:
-        return decided.found.value
-    import jsonpatch
-
-    changed: dict[str, Any] = jsonpatch.apply_patch(decided.found.value, operations(decided))
-    return changed
-
-
-def entry(decided: Preview) -> dict[str, Any]:
-    """One member of the JSON form."""
-    denied = decided.kind is VerdictKind.DENY
-    return {
-        "kind": decided.found.kind,
-        "namespace": decided.namespace,
-        "name": decided.found.name,
-        "verdict": decided.kind.value,
-        "code": decided.code,
-        "message": decided.message,
-        "warnings": list(decided.warnings),
-        "grants": [grant.to_json() for grant in decided.grants],
-        "patch": operations(decided),
-        "object": None if denied else patched(decided),
-    }
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-
-
-def _line(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    if result.answers or scene.then is None:
+        raise InputError(
+            "AdmissionReview",
+            "--what-if compares objects that make pods",
+            fix="give manifests, or a cluster",
+        )
+    after = decide(scene.objects, scene.namespace, scene.then)
+    changes = compare(result.previews, after.previews, scene.now.inventory)
+    governed = scene.governed()
+    match form:
+        case "json":
+            admitwhatif.print_json(result, changes, governed)
+        case "diff":
+            admitwhatif.print_diffs(changes)
+        case _:
+            admitwhatif.print_table(result, changes, governed, scene.changed_profiles)
+    return admitwhatif.exit_code(changes)

@@ -16,6 +16,14 @@ from webhook.verdict import Verdict, VerdictKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPod:
+    """One of the pods that an object makes, with its verdict."""
+
+    pod: dict[str, Any]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """The verdict on an object: on the pod that it is, or on all pods that it makes."""
 
@@ -27,6 +35,7 @@ class Preview:
     grants: tuple[Grant, ...]
     operations: tuple[PatchOperation, ...]
     """On the object itself; a template is changed as its pods would be."""
+    pods: tuple[JudgedPod, ...]
 
     @property
     def kind(self) -> VerdictKind:
@@ -50,10 +59,8 @@ def preview(found: KubeObject, namespace: str, snapshot: Snapshot) -> Preview | 
     templates = templates_of(found)
     if not templates:
         return None
-    verdicts = [
-        admit_pod(_canonical(template.pod), namespace, snapshot.policies, snapshot.inventory)
-        for template in templates
-    ]
+    pods = tuple(_judged(_canonical(template.pod), namespace, snapshot) for template in templates)
+    verdicts = [judged.verdict for judged in pods]
     denials = [verdict for verdict in verdicts if not verdict.allowed]
     pairs = zip(templates, verdicts, strict=True)
     operations = [o for template, verdict in pairs for o in template.relocate(verdict.operations)]
@@ -65,7 +72,13 @@ def preview(found: KubeObject, namespace: str, snapshot: Snapshot) -> Preview | 
         warnings=tuple(_unique(w for verdict in verdicts for w in verdict.warnings)),
         grants=() if denials else _grants(verdicts),
         operations=() if denials else tuple(operations),
+        pods=pods,
     )
+
+
+def _judged(pod: dict[str, Any], namespace: str, snapshot: Snapshot) -> JudgedPod:
+    verdict = admit_pod(pod, namespace, snapshot.policies, snapshot.inventory)
+    return JudgedPod(pod=pod, verdict=verdict)
 
 
 def _grants(verdicts: Iterable[Verdict]) -> tuple[Grant, ...]:

@@ -1,32 +1,36 @@
-"""Pod templates inside objects of any kind.
+"""Pod templates inside objects of any kind, for whoever looks at files.
 
-Kinds of Kubernetes itself have their template at a known place and must have one. Other kinds
-(training jobs, Ray clusters, sets of jobs) are searched for what looks like one: a mapping whose
-``spec`` has a list of ``containers``.
+Kinds that the server knows have their templates where ``workload`` says, and Kubernetes' own kinds
+must have one there. What else holds a mapping with a list of ``containers`` below a ``spec`` is
+found by searching. The server does not search, and so the two are not one: it patches what is
+stored, and must touch nothing that only looks like a template, and a search of a hostile object
+costs what a look-up does not. A test holds the search to the table's places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sharing.documents import KubeObject
 from sharing.errors import InputError, shown
 from webhook.patch import PatchOperation, add, escape
+from webhook.workload import TEMPLATE_PATHS
 
-_TEMPLATE: Final = ("spec", "template")
-_KNOWN: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("v1", "Pod"): (),
-    ("v1", "PodTemplate"): ("template",),
-    ("v1", "ReplicationController"): _TEMPLATE,
-    ("apps", "Deployment"): _TEMPLATE,
-    ("apps", "ReplicaSet"): _TEMPLATE,
-    ("apps", "StatefulSet"): _TEMPLATE,
-    ("apps", "DaemonSet"): _TEMPLATE,
-    ("batch", "Job"): _TEMPLATE,
-    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
-}
+_OWN: Final = frozenset(
+    {
+        ("v1", "PodTemplate"),
+        ("v1", "ReplicationController"),
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("batch", "Job"),
+        ("batch", "CronJob"),
+    }
+)
+"""Kinds of Kubernetes itself, by group; each has one template."""
 _DEEPEST: Final = 12
 """Levels below an object that are searched; Ray's jobs have their templates at the sixth."""
 
@@ -60,8 +64,11 @@ def templates_of(found: KubeObject) -> tuple[PodTemplate, ...]:
         InputError: A kind that must have a template has none.
     """
     group = found.api_version.partition("/")[0]
-    path = _KNOWN.get((group, found.kind))
-    if path is None:
+    if (group, found.kind) == ("v1", "Pod"):
+        path: tuple[str, ...] = ()
+    elif (group, found.kind) in _OWN:
+        (path,) = TEMPLATE_PATHS[found.kind]
+    else:
         places = _search(found.value, (), 0)
         return tuple(_template(found, place, template) for place, template in places)
     value: Any = found.value

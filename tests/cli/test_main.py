@@ -62,7 +62,7 @@ def test_the_version_is_told() -> None:
     ("arguments", "says"),
     [
         (["nonsense"], "No such command 'nonsense'"),
-        (["admit"], "Missing option '-f'"),
+        (["admit"], "there is nothing to decide about"),
         (["admit", "-f"], "requires an argument"),
         (["admit", "-f", "x", "-o", "xml"], "'xml' is not one of"),
         (["--nonsense"], "No such option"),

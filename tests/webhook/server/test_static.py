@@ -17,6 +17,8 @@ from tests.support.admission import MPS, pod
 from webhook.preview import preview
 from webhook.static import read_static
 from webhook.templates import templates_of
+from webhook.workload import TEMPLATE_PATHS, TemplatePath
+from webhook.workload import templates_of as known_templates_of
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a, labels: {a: b}}\n"
 PROFILE = (
@@ -96,6 +98,27 @@ def test_a_template_is_found_where_its_pointer_says() -> None:
 
     assert template.pointer == "/spec/a~1b/0/t~0"
     assert template.pod["metadata"] == {"generateName": "w-"}
+
+
+def placed(path: tuple[str, ...]) -> Any:
+    """An object with a template where a path of the server's table leads; ``*`` is a member."""
+    if not path:
+        return {"spec": pod()["spec"]}
+    inner = placed(path[1:])
+    return [inner] if path[0] == "*" else {path[0]: inner}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [(kind, path) for kind, paths in TEMPLATE_PATHS.items() for path in paths]
+)
+def test_what_the_server_knows_is_found_at_the_same_place(kind: str, path: TemplatePath) -> None:
+    own = {k: g for g, k in (("apps", "Deployment"), ("batch", "Job"), ("batch", "CronJob"))}
+    made = kube(kind, f"{own.get(kind, 'x.io')}/v1", **placed(path))
+
+    found = [template.pointer for template in templates_of(made)]
+
+    assert found == [template.path for template in known_templates_of(made.value)]
+    assert len(found) == 1
 
 
 def test_a_schema_that_speaks_of_containers_is_no_template() -> None:
