@@ -15,6 +15,7 @@ from cli.service import serve
 
 if TYPE_CHECKING:
     from sharing.node.agent import Agent
+    from sharing.node.health import HealthPolicy
     from sharing.node.settings import AgentSettings
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -71,6 +72,18 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     is_flag=True,
     help="End MPS daemons with the agent; they and their pods' work outlive it otherwise.",
 )
+@click.option(
+    "--health-policy",
+    type=_FILE,
+    metavar="FILE",
+    help="What XIDs and other signs mean for a GPU, where it is not as shipped.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Port of probes and metrics; none if not given.",
+)
 @click.pass_obj
 def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     invocation: Invocation,
@@ -86,6 +99,8 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     state_dir: Path | None,
     mps_dir: Path | None,
     end_mps: bool,
+    health_policy: Path | None,
+    metrics_port: int | None,
 ) -> None:
     """Serve the GPUs of one node until SIGTERM.
 
@@ -112,14 +127,22 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
         state_dir=(state_dir or STATE_DIR).absolute(),
         mps_dir=(mps_dir or MPS_DIR).absolute(),
         leave_mps_running=not end_mps,
+        health=_health(health_policy),
     )
     logs.configure(debug=invocation.debug)
-    asyncio.run(_run(settings, kubeconfig, with_api=layout_file is None or kubeconfig is not None))
+    with_api = layout_file is None or kubeconfig is not None
+    asyncio.run(_run(settings, kubeconfig, with_api=with_api, metrics_port=metrics_port))
 
 
-async def _run(settings: AgentSettings, kubeconfig: Path | None, *, with_api: bool) -> None:
+async def _run(
+    settings: AgentSettings, kubeconfig: Path | None, *, with_api: bool, metrics_port: int | None
+) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from cli.exposition import exposed
     from sharing.cluster.client import Client
     from sharing.node.agent import Agent
+    from sharing.node.metrics import HealthMetrics
 
     async with AsyncExitStack() as stack:
         client = None
@@ -127,14 +150,24 @@ async def _run(settings: AgentSettings, kubeconfig: Path | None, *, with_api: bo
             client = await stack.enter_async_context(
                 Client.from_kubeconfig(kubeconfig, user_agent="gpu-sharing-agent")
             )
-        served = Agent(settings, client)
-        await serve(served.run(), served.ready, lambda: _summary(served))
+        served, registry = Agent(settings, client), CollectorRegistry()
+        registry.register(HealthMetrics(lambda: served.report, served.infirmary))
+        port = await stack.enter_async_context(exposed(registry, served.ready, metrics_port))
+        await serve(served.run(), served.ready, lambda: _summary(served, port))
 
 
-def _summary(served: Agent) -> str:
+def _summary(served: Agent, port: int) -> str:
     gpus = served.report.gpus
     shares = sum(len(one.offer.shares) for one in gpus)
-    return f"agent is ready: {len(gpus)} GPUs, {shares} shares"
+    metrics = f", metrics on port {port}" if port else ""
+    return f"agent is ready: {len(gpus)} GPUs, {shares} shares{metrics}"
+
+
+def _health(policy: Path | None) -> HealthPolicy:
+    from sharing.node.health import HealthPolicy
+    from sharing.node.xid import read_table
+
+    return HealthPolicy() if policy is None else HealthPolicy.of(read_table(policy))
 
 
 def _simulated(boards: str | None, state: Path | None) -> Path | None:

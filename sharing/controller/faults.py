@@ -1,15 +1,21 @@
-"""Which pods leave a faulty GPU: those whose namespace's profile says so (pure)."""
+"""Which pods leave a faulty GPU, and how many at a time (pure).
+
+Only those whose namespace's profile says so, and only where work is lost for certain: a GPU that
+people cordoned, or of which the driver merely does not answer, may run on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sharing.api.node import GpuNodeStatus, ObservedGpuStatus
+from sharing.api.node import GpuNodeStatus, Health, ObservedGpuStatus
+from sharing.controller.pods import PodSeen
 from sharing.controller.profiles import ProfileSeen
 from sharing.names import PROFILE_LABEL
 
-_NOT_A_FAULT = "Cordoned"
+_NO_FAULTS: Final = frozenset({"Cordoned", "DriverUnavailable", "Unreadable", "GpuUnreadable"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -20,6 +26,14 @@ class Eviction:
     pod: str
     node: str
     reason: str
+    since: str = ""
+    """When the fault was first seen; a pod that is younger got another device."""
+
+    def concerns(self, pod: PodSeen | None) -> bool:
+        """Whether it is this pod, and not a namesake that came after it."""
+        if pod is None or pod.finished or pod.node != self.node:
+            return False
+        return not self.since or pod.created <= self.since
 
 
 def evictions(
@@ -38,20 +52,58 @@ def evictions(
     found: dict[tuple[str, str], Eviction] = {}
     for node, status in sorted(statuses.items()):
         for gpu in status.gpus:
-            for namespace, pod in _victims(gpu):
-                profile = namespaces.get(namespace, {}).get(PROFILE_LABEL)
-                if profile in evicting:
-                    found[namespace, pod] = Eviction(
+            for namespace, pod, health in _victims(gpu):
+                if namespaces.get(namespace, {}).get(PROFILE_LABEL) not in evicting:
+                    continue
+                found.setdefault(
+                    (namespace, pod),
+                    Eviction(
                         namespace=namespace,
                         pod=pod,
                         node=node,
+                        since=health.since or "",
                         reason=f"GPU {gpu.index} ({gpu.uuid}) of node {node} is faulty: "
-                        f"{gpu.health.reason}",
-                    )
+                        f"{_told(health)}",
+                    ),
+                )
     return tuple(sorted(found.values()))
 
 
-def _victims(gpu: ObservedGpuStatus) -> Iterable[tuple[str, str]]:
-    if gpu.health.healthy or gpu.health.reason == _NOT_A_FAULT:
-        return ()
-    return sorted({(one.namespace, one.pod) for share in gpu.shares for one in share.holders})
+def due_now(
+    wanted: Sequence[Eviction], recent: Sequence[float], now: float, per_minute: int
+) -> tuple[tuple[Eviction, ...], float]:
+    """The evictions that the rate allows now, and seconds until more are allowed.
+
+    A mistake that makes all GPUs of a cluster look faulty must not empty it at once.
+
+    Args:
+        wanted: All that are wanted, in order of urgency.
+        recent: When pods were evicted within the last minute, seconds on any clock.
+        now: The time on that clock.
+        per_minute: How many evictions a minute are allowed.
+    """
+    past = sorted(at for at in recent if now - at < _MINUTE_S)
+    room = max(0, per_minute - len(past))
+    if len(wanted) <= room:
+        return tuple(wanted), float("inf")
+    wait_s = past[0] + _MINUTE_S - now if past else _MINUTE_S
+    return tuple(wanted[:room]), max(wait_s, 0.0)
+
+
+_MINUTE_S: Final = 60.0
+
+
+def _victims(gpu: ObservedGpuStatus) -> Iterator[tuple[str, str, Health]]:
+    for share in gpu.shares:
+        for health in (gpu.health, share.fault):
+            if health is None or health.healthy or health.reason in _NO_FAULTS:
+                continue
+            for holder in share.holders:
+                yield holder.namespace, holder.pod, health
+            break
+
+
+def _told(health: Health) -> str:
+    action = f"; {health.action}" if health.action else ""
+    message = f": {health.message}" if health.message else ""
+    return f"{health.reason}{message}{action}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,8 @@ from typing import Any
 
 from sharing.api.node import Condition
 from sharing.api.profile import GovernedNamespace, GrantCount, SharingProfileSpec
-from sharing.names import GRANTS_ANNOTATION, PROFILE_LABEL
+from sharing.controller.pods import PodSeen
+from sharing.names import PROFILE_LABEL
 
 _MOST_NAMESPACES = 100
 """Names that a status lists; the count is always whole."""
@@ -28,18 +28,6 @@ class ProfileSeen:
     conditions: tuple[Condition, ...] = ()
     told: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Its whole status as the API server has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSeen:
-    """A pod with a grant. The record is the pod's own word: good for counting, never a proof."""
-
-    namespace: str
-    name: str
-    uid: str
-    finished: bool = False
-    grants: tuple[tuple[str, str], ...] = ()
-    """(profile, resource) for each container with a grant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,23 +66,6 @@ def profile_outcomes(
     )
 
 
-def grants_of(annotations: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """(profile, resource) of each grant in a pod's record; empty where it has none that reads."""
-    text = annotations.get(GRANTS_ANNOTATION)
-    if not isinstance(text, str):
-        return ()
-    try:
-        entries = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
-    listed = entries if isinstance(entries, list) else []
-    return tuple(
-        (str(one.get("profile", "")), str(one.get("resource", "")))
-        for one in listed
-        if isinstance(one, dict)
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Use:
     pods: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -108,8 +79,8 @@ class _Use:
         for pod in pods:
             if pod.finished:
                 continue
-            used.containers.update(pod.grants)
-            used.pods.update({(profile, pod.namespace) for profile, _ in pod.grants})
+            used.containers.update((one.profile, one.resource) for one in pod.grants)
+            used.pods.update({(one.profile, pod.namespace) for one in pod.grants})
         return used
 
 

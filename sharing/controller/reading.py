@@ -14,11 +14,10 @@ from sharing.api.model import parse_model
 from sharing.api.node import Condition, GpuNodeSpec, GpuNodeStatus
 from sharing.api.profile import parse_profile
 from sharing.controller.layouts import MARK, LayoutSeen
-from sharing.controller.profiles import PodSeen, ProfileSeen, grants_of
+from sharing.controller.profiles import ProfileSeen
 from sharing.errors import InputError
 
 _CONDITIONS: TypeAdapter[tuple[Condition, ...]] = TypeAdapter(tuple[Condition, ...])
-_FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +93,6 @@ def seen_profile(item: Mapping[str, Any]) -> ProfileSeen:
         complaint=complaint,
         conditions=_conditions(item),
         told=dict(item.get("status") or {}),
-    )
-
-
-def seen_pod(item: Mapping[str, Any]) -> PodSeen:
-    """What the controller keeps of a pod."""
-    metadata = item.get("metadata") or {}
-    return PodSeen(
-        namespace=str(metadata.get("namespace") or ""),
-        name=str(metadata.get("name") or ""),
-        uid=str(metadata.get("uid") or ""),
-        finished=(item.get("status") or {}).get("phase") in _FINISHED
-        or bool(metadata.get("deletionTimestamp")),
-        grants=grants_of(metadata.get("annotations") or {}),
     )
 
 

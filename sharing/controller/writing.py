@@ -40,6 +40,11 @@ class Writes:
         now = time.monotonic()
         return min((max(0.0, one.at - now) for one in self._retries.values()), default=float("inf"))
 
+    @property
+    def resting(self) -> frozenset[str]:
+        """The names of work that failed and waits, or is about to be tried again."""
+        return frozenset(self._retries)
+
     async def do(self, work: Mapping[str, Work]) -> None:
         """Do all of it that does not rest; returns when all is done or failed."""
         for name in self._retries.keys() - work.keys():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -50,16 +51,7 @@ class CoTenantsEnded:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XidSeen:
-    """An XID that the driver reported, whatever it means."""
-
-    gpu: str
-    xid: int
-    reaction: Reaction
-
-
-HealthNews = HealthChange | CoTenantsEnded | XidSeen
+HealthNews = HealthChange | CoTenantsEnded
 
 
 def _nobody(_news: HealthNews) -> None:
@@ -87,6 +79,8 @@ class Infirmary:
         self._vitals: dict[str, Vitals] = {}
         self._present: frozenset[str] | None = None
         self._cordoned: frozenset[str] = frozenset()
+        self.xids: Counter[tuple[str, int, str]] = Counter()
+        """XIDs seen, by GPU UUID, number and reaction."""
         self.nameless: tuple[str, ...] = ()
         """GPUs of which only the index is known, and why: they never answered."""
 
@@ -110,7 +104,7 @@ class Infirmary:
             return False  # which GPU it is shows at the look that follows
         if event.kind is EventKind.XID:
             rule = self._policy.table.of_xid(event.data)
-            self._tell(XidSeen(gpu=event.uuid, xid=event.data, reaction=rule.reaction))
+            self.xids[event.uuid, event.data, str(rule.reaction)] += 1
             if ends_co_tenants(event, known, self._policy):
                 self._tell(CoTenantsEnded(gpu=event.uuid, xid=event.data, name=rule.name))
         finding = finding_of(event, self._policy.table)

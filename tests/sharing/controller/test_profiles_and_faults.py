@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from sharing.api.node import GpuNodeStatus
-from sharing.controller.faults import evictions
-from sharing.controller.profiles import PodSeen, grants_of, profile_outcomes
+from sharing.controller.faults import Eviction, due_now, evictions
+from sharing.controller.pods import Granted, PodSeen, grants_of
+from sharing.controller.profiles import profile_outcomes
 from sharing.controller.reading import seen_layout, seen_profile
 from sharing.names import GRANTS_ANNOTATION, PROFILE_LABEL
 
@@ -21,7 +22,7 @@ def profile(name: str, **spec: Any) -> Any:
 
 
 def pod(namespace: str, name: str, *resources: str, finished: bool = False) -> PodSeen:
-    grants = tuple(("shared", resource) for resource in resources)
+    grants = tuple(Granted(profile="shared", resource=resource) for resource in resources)
     return PodSeen(namespace=namespace, name=name, uid=name, finished=finished, grants=grants)
 
 
@@ -61,7 +62,9 @@ def test_a_record_of_grants_that_reads_badly_counts_nothing_and_breaks_nothing(
 def test_grants_are_read_from_the_webhooks_record() -> None:
     record = json.dumps([{"profile": "shared", "resource": "nvidia.com/gpu", "container": "c"}])
 
-    assert grants_of({GRANTS_ANNOTATION: record}) == (("shared", "nvidia.com/gpu"),)
+    assert grants_of({GRANTS_ANNOTATION: record}) == (
+        Granted(profile="shared", resource="nvidia.com/gpu", container="c"),
+    )
 
 
 def test_a_malformed_layout_is_kept_with_its_complaint() -> None:
@@ -104,3 +107,56 @@ def test_nobody_leaves_a_healthy_or_cordoned_gpu_or_by_default() -> None:
     assert evictions({"n1": status(healthy=True)}, GOVERNED, [evicting]) == ()
     assert evictions({"n1": status(healthy=False, reason="Cordoned")}, GOVERNED, [evicting]) == ()
     assert evictions({"n1": status(healthy=False)}, GOVERNED, [ignoring]) == ()
+
+
+@pytest.mark.parametrize("reason", ["DriverUnavailable", "GpuUnreadable", "Unreadable"])
+def test_nobody_leaves_a_gpu_of_which_the_driver_merely_does_not_answer(reason: str) -> None:
+    evicting = profile("shared", mode="mps", onFault="evict")
+
+    assert evictions({"n1": status(healthy=False, reason=reason)}, GOVERNED, [evicting]) == ()
+
+
+def test_only_the_pods_of_a_faulty_mig_instance_leave() -> None:
+    fault = {"healthy": False, "reason": "Xid94", "xid": 94, "action": "RESTART_APP"}
+    holders = [{"namespace": "team-a", "pod": name, "container": "c"} for name in ("ill", "well")]
+    shares = [
+        {"id": "a", "resource": "r", "memoryMiB": 1, "holders": [holders[0]], "fault": fault},
+        {"id": "b", "resource": "r", "memoryMiB": 1, "holders": [holders[1]]},
+    ]
+    gpu = {"index": 0, "uuid": "G", "board": "b", "product": "p", "memoryMiB": 1, "shares": shares}
+    found = evictions(
+        {"n1": GpuNodeStatus.model_validate({"gpus": [gpu]})},
+        GOVERNED,
+        [profile("shared", mode="mig", onFault="evict")],
+    )
+
+    assert [one.pod for one in found] == ["ill"]
+    assert "Xid94" in found[0].reason
+    assert "RESTART_APP" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    ("pod_", "concerned"),
+    [
+        (PodSeen(namespace="n", name="web-0", uid="1", node="n1", created="2026-01-01"), True),
+        (PodSeen(namespace="n", name="web-0", uid="2", node="n1", created="2026-01-03"), False),
+        (PodSeen(namespace="n", name="web-0", uid="2", node="n2", created="2026-01-01"), False),
+        (PodSeen(namespace="n", name="web-0", uid="1", node="n1", finished=True), False),
+        (None, False),
+    ],
+)
+def test_a_namesake_that_came_after_the_fault_is_not_evicted(
+    pod_: PodSeen | None, concerned: bool
+) -> None:
+    eviction = Eviction(namespace="n", pod="web-0", node="n1", reason="r", since="2026-01-02")
+
+    assert eviction.concerns(pod_) is concerned
+
+
+def test_evictions_are_spread_over_time() -> None:
+    wanted = [Eviction(namespace="n", pod=str(n), node="n1", reason="r") for n in range(5)]
+
+    now, wait_s = due_now(wanted, [], 100.0, 3)
+    assert ([one.pod for one in now], wait_s) == (["0", "1", "2"], 60.0)
+    assert due_now(wanted, [50.0, 70.0, 90.0], 100.0, 3) == ((), 10.0)
+    assert due_now(wanted[:1], [30.0, 70.0, 90.0], 100.0, 3) == (tuple(wanted[:1]), float("inf"))
