@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from tests.chart import rendering
+from tests.chart.explained import PAGE, WHOLE, explained, page
 from tests.chart.tool import HELM
 
-WHOLE = ("resources", "issuerRef", "updateStrategy")
-"""Values that are passed on as they are, so their keys are Kubernetes' own."""
 SCHEMA: dict[str, Any] = json.loads((rendering.CHART / "values.schema.json").read_text("utf-8"))
 TEXT = (rendering.CHART / "values.yaml").read_text("utf-8")
-KEY = re.compile(r"^( *)([A-Za-z]+):( .*)?$")
 
 
 def resolve(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -52,24 +50,29 @@ def test_the_schema_has_exactly_the_keys_of_the_values() -> None:
 
 
 def test_every_key_that_is_set_has_a_sentence_above_it() -> None:
-    lines = TEXT.splitlines()
-    groups = {path for path, _ in closed(SCHEMA)}
-    path: list[str] = []
-    inside_of_value = -1
-    for number, line in enumerate(lines):
-        match = KEY.match(line)
-        if match is None:
-            continue
-        depth = len(match[1])
-        if inside_of_value >= 0 and depth > inside_of_value:
-            continue
-        inside_of_value = -1
-        path = [*path[: depth // 2], match[2]]
-        name = ".".join(path)
-        if name in groups and not name.endswith(WHOLE):
-            continue
-        inside_of_value = depth
-        assert re.match(r"^ *# -- [A-Za-z].+[.;:a-z)]$", lines[number - 1]), name
+    for value in explained():
+        assert re.match(r"^[A-Za-z].+[^ ,]$", value.sentence), value.key
+
+
+def test_every_key_of_the_schema_is_explained() -> None:
+    keys = {value.key for value in explained()}
+    leaves = {
+        f"{path}.{name}".lstrip(".")
+        for path, schema in closed(SCHEMA)
+        for name, part in schema["properties"].items()
+        if not path.endswith(WHOLE)
+        and name != "global"
+        and ("properties" not in resolve(part) or name in WHOLE)
+    }
+
+    assert leaves <= keys
+
+
+def test_the_charts_page_lists_the_values(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
+
+    assert PAGE.read_text("utf-8") == page(PAGE.read_text("utf-8")), "make golden writes it"
 
 
 def test_values_stay_readable() -> None:

@@ -10,7 +10,7 @@ The same texts are in webhook/registration.py; a test keeps both alike.
 
 {{/* Whether a pod or template names a GPU resource or one of our keys; takes the CEL name of it. */}}
 {{- define "gpu-sharing.namesAGpu" -}}
-{{ . }}.?metadata.?annotations.orValue({}).exists(k, k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/")) || ({{ . }}.?spec.?containers.orValue([]) + {{ . }}.?spec.?initContainers.orValue([])).exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(m, m.exists(k, k.startsWith("nvidia.com/gpu") || k.startsWith("nvidia.com/mig-") || k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/"))))
+{{ . }}.?metadata.?annotations.orValue({}).exists(k, k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/") || k in ["gpu-fraction", "gpu-memory"] || k.startsWith("nvidia.cdi.k8s.io/")) || ({{ . }}.?spec.?containers.orValue([]) + {{ . }}.?spec.?initContainers.orValue([])).exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(m, m.exists(k, k.startsWith("nvidia.com/gpu") || k.startsWith("nvidia.com/mig-") || k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/") || k.startsWith("aliyun.com/gpu-") || k.startsWith("volcano.sh/vgpu-"))))
 {{- end }}
 
 {{/* The same for workloads, whose pods are in templates. */}}
