@@ -17,6 +17,7 @@ from sharing.errors import InputError
 
 if TYPE_CHECKING:
     from sharing.node.facts import NodeFacts
+    from sharing.node.plan import Blocker
     from sharing.node.preview import GpuPreview, NodePreview, StepPreview
     from sharing.node.wanted import Wanted
 
@@ -122,9 +123,8 @@ def _wanted(facts: NodeFacts, layout_file: Path | None, mig_config: str | None) 
 
 
 def _lines(preview: NodePreview) -> Iterator[str]:
-    changed = [gpu for gpu in preview.gpus if gpu.steps]
-    stay = len(preview.gpus) - len(changed)
-    yield f"node {preview.name}: {len(changed)} GPUs change, {stay} stay as they are"
+    changed = sum(bool(gpu.steps) for gpu in preview.gpus)
+    yield f"node {preview.name}: {changed} of {len(preview.gpus)} GPUs change"
     for gpu in preview.gpus:
         yield from _gpu_lines(gpu)
     yield f"Not known from this source: {preview.unknown}."
@@ -141,15 +141,18 @@ def _gpu_lines(gpu: GpuPreview) -> Iterator[str]:
     yield f"  wanted  {gpu.wanted}"
     if gpu.refused:
         yield from _wrapped("  refused ", gpu.refused)
+    told: tuple[Blocker, ...] = ()
     for number, step in enumerate(gpu.steps, start=1):
-        yield from _step_lines(number, step)
+        yield from _step_lines(number, step, told)
+        told += step.blocked_by
 
 
-def _step_lines(number: int, step: StepPreview) -> Iterator[str]:
+def _step_lines(number: int, step: StepPreview, told: tuple[Blocker, ...]) -> Iterator[str]:
+    """A step; whom an earlier one waits for already is not told again."""
     yield from _wrapped(f"  {number:>2}. ", step.text)
     if not step.interrupts.startswith("nobody"):
         yield from _wrapped("      interrupts: ", step.interrupts)
-    for blocker in step.blocked_by:
+    for blocker in (one for one in step.blocked_by if one not in told):
         yield from _wrapped("      waits: ", str(blocker))
 
 

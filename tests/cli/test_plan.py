@@ -58,7 +58,7 @@ def test_only_what_differs_is_touched_and_each_step_is_told(run: Run) -> None:
     result = run(node=NODES, layout=LAYOUT)
 
     assert result.exit_code == 0, result.output
-    assert "2 GPUs change, 0 stay" in result.stdout
+    assert "2 of 2 GPUs change" in result.stdout
     assert "1. withdraw 2 shares (2 nvidia.com/mig-1g.10gb)" in result.stdout
     assert "destroy 1g.10gb at 2+1" in result.stdout
     assert "destroy 3g.40gb" not in result.stdout
@@ -86,7 +86,7 @@ def test_the_json_form_has_steps_with_their_undoing(run: Run) -> None:
 def test_a_node_that_is_what_it_shall_be_has_no_steps(run: Run) -> None:
     result = run(node=NODES, layout='- {gpus: "0", mode: mig, sizes: {1g.10gb: 4, 3g.40gb: 1}}')
 
-    assert "0 GPUs change, 2 stay" in result.stdout
+    assert "0 of 2 GPUs change" in result.stdout
     assert result.exit_code == 0
 
 
