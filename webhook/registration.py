@@ -1,7 +1,8 @@
 """How the API server is told to ask us: the MutatingWebhookConfiguration (pure).
 
-Reviews are sent only for what names a GPU resource or one of our keys, so that our absence makes
-nothing else wait. Kubelets' own pods and system namespaces are never sent.
+Reviews are sent only for what names a GPU resource or one of our keys, or another sharing system's
+(``webhook.foreign``), so that our absence makes nothing else wait. Kubelets' own pods and system
+namespaces are never sent.
 
 Source: Kubernetes API reference, ``admissionregistration.k8s.io/v1``; the expressions use CEL's
 optional access throughout, which Kubernetes has since 1.28, and cannot fail.
@@ -24,11 +25,13 @@ _WORKLOADS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 _NOT_A_KUBELET: Final = '!("system:nodes" in request.?userInfo.?groups.orValue([]))'
 _NAMES_A_GPU: Final = """
 {o}.?metadata.?annotations.orValue({{}}).exists(k,
-  k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/"))
+  k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/")
+  || k in ["gpu-fraction", "gpu-memory"] || k.startsWith("nvidia.cdi.k8s.io/"))
 || ({o}.?spec.?containers.orValue([]) + {o}.?spec.?initContainers.orValue([])).exists(c,
   [c.?resources.?limits.orValue({{}}), c.?resources.?requests.orValue({{}})].exists(m, m.exists(k,
     k.startsWith("nvidia.com/gpu") || k.startsWith("nvidia.com/mig-")
-    || k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/"))))
+    || k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/")
+    || k.startsWith("aliyun.com/gpu-") || k.startsWith("volcano.sh/vgpu-"))))
 """.strip()
 _PODS: Final = _NAMES_A_GPU.format(o="object")
 _TEMPLATES: Final = (

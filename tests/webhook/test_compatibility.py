@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from embedded.apiserver.cel import evaluate
 from sharing.api.profile import System
 from tests.support.judging import H100S, container, judge, pod, profile, resources_of
 from webhook.foreign import WORDS, vocabulary_of
+from webhook.registration import configuration
 
 GPU = "nvidia.com/gpu"
 EIGHTH, QUARTER, HALF = (f"gpu.sharing/mps-1of{n}" for n in (8, 4, 2))
@@ -235,6 +237,22 @@ def test_init_containers_and_sidecars_are_read_alike() -> None:
     assert resources_of(after, "a") == {QUARTER: "1"}
     assert resources_of(after, "s") == {EIGHTH: "1"}
     assert resources_of(after, "i") == {HALF: "1"}
+
+
+SENT = configuration({"url": "https://x"})["webhooks"][0]["matchConditions"][1]["expression"]
+ONES = [pod(container(limits=limits)) for _, limits, _ in RESOURCES]
+ONES += [pod(container(), annotations=annotations) for annotations, _ in KAI]
+
+
+@pytest.mark.parametrize("manifest", ONES)
+def test_whatever_is_read_is_sent_to_us(manifest: dict[str, Any]) -> None:
+    assert evaluate(SENT, {"object": manifest}) is True
+
+
+def test_a_pod_of_no_system_is_not_sent() -> None:
+    for limits in ({"aliyun.com/eni": 1}, {"volcano.sh/x": 1}, {"cpu": 1}):
+        manifest = pod(container(limits=limits), annotations={"gpu": "1", "mps": "true"})
+        assert evaluate(SENT, {"object": manifest}) is False
 
 
 def test_every_system_has_its_words() -> None:
