@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from certs.rotation import carry_out
 from certs.secret import ASK_ANNOTATION, Stored, read_secret, write_secret
@@ -212,18 +213,28 @@ def read_configuration(kind: str, item: dict[str, Any]) -> Configuration:
     """A webhook configuration as the API server sent it; what is no base64 reads as nothing."""
     metadata = item.get("metadata") or {}
     version = str(metadata.get("resourceVersion", ""))
+    entries = item.get("webhooks") or ()
     return Configuration(
         kind=kind,
         name=str(metadata.get("name", "")),
         version=version,
         generation=str(metadata.get("generation", version)),
-        bundles=tuple(_bundle_of(entry) for entry in item.get("webhooks") or ()),
+        bundles=tuple(_bundle_of(entry) for entry in entries),
+        webhooks=tuple(str(entry.get("name", "")) for entry in entries),
+        hosts=tuple(_host_of(entry.get("clientConfig") or {}) for entry in entries),
     )
 
 
-def _bundle_of(entry: object) -> bytes:
-    client = entry.get("clientConfig") if isinstance(entry, dict) else None
-    encoded = client.get("caBundle") if isinstance(client, dict) else None
+def _host_of(client: dict[str, Any]) -> str:
+    """The name that API servers ask for (Kubernetes API reference, WebhookClientConfig)."""
+    service = client.get("service")
+    if isinstance(service, dict):
+        return f"{service.get('name')}.{service.get('namespace')}.svc"
+    return urlsplit(str(client.get("url", ""))).hostname or ""
+
+
+def _bundle_of(entry: dict[str, Any]) -> bytes:
+    encoded = (entry.get("clientConfig") or {}).get("caBundle")
     try:
         return base64.b64decode(encoded or "", validate=True)
     except (TypeError, ValueError, binascii.Error):

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +24,7 @@ from certs.pem import MAX_PEM_BYTES
 from sharing.errors import GpuSharingError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from certs.context import HotContext
 
@@ -44,8 +46,8 @@ class PairFiles:
         Raises:
             InputError: A file is missing, too large or malformed, or the two are no pair.
         """
-        certificate = _content(self.certificate, "certificate")
-        key = _content(self.key, "key")
+        certificate = read_file(self.certificate, "certificate")
+        key = read_file(self.key, "key")
         leaf = Leaf.from_pem(
             certificate,
             key,
@@ -122,7 +124,12 @@ class FileKeeper:
         return changed
 
 
-def _content(path: Path, what: str) -> bytes:
+def read_file(path: Path, what: str) -> bytes:
+    """What a PEM file holds.
+
+    Raises:
+        InputError: It cannot be read or is too large.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_PEM_BYTES + 1)
@@ -136,3 +143,34 @@ def _content(path: Path, what: str) -> bytes:
     if len(content) > MAX_PEM_BYTES:
         raise InputError(f"{what} {path}", "is larger than 1 MiB", expected="a PEM file")
     return content
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes], *, replace: bool = False) -> None:
+    """Write files, each as a whole or not at all; keys are readable by their owner only.
+
+    Raises:
+        InputError: One is there already and may not be replaced, or cannot be written.
+    """
+    there = [name for name in contents if (folder / name).exists()]
+    if there and not replace:
+        raise InputError(
+            f"folder {folder}",
+            f"holds {', '.join(there)} already",
+            fix="choose another folder, or replace what is there",
+            example=f"--force --out {folder}",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                if not name.endswith(".key"):
+                    os.fchmod(descriptor, 0o644)
+            Path(temporary).replace(folder / name)
+    except OSError as error:
+        raise InputError(
+            f"folder {folder}",
+            f"cannot be written to: {error.strerror or error}",
+            fix="choose another folder",
+        ) from error

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Kubernetes gives a webhook's handshake 10 s (client-go, TLSHandshakeTimeout).
 TIMEOUT_S: Final = 10.0
+_GOODBYE_S: Final = 1.0
 # OpenSSL's X509_V_ERR_*, as Python reports them in verify_code.
 _FAULTS: Final = {
     9: Fault.NOT_YET_VALID,
@@ -65,5 +66,15 @@ async def probe(
             fix="check that it runs and that the port is the HTTPS one",
         ) from error
     shown_der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    writer.close()
+    await _leave(writer)
     return x509.load_der_x509_certificate(shown_der)
+
+
+async def _leave(writer: asyncio.StreamWriter) -> None:
+    """Say goodbye, and go where that is not answered."""
+    writer.close()
+    try:
+        async with asyncio.timeout(_GOODBYE_S):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()

@@ -228,7 +228,7 @@ def _make(situation: Situation, reason: Reason, why: str) -> Step:
                 why=f"{why}; an older authority may still be in use, and bundles hold "
                 f"{MAX_AUTHORITIES} at most",
             )
-        onto = _retire(onto, [_oldest(onto)])
+        onto = _retire(onto, [_least_useful(onto, situation.now)])
     return Make(onto=onto, reason=reason, why=why)
 
 
@@ -246,11 +246,22 @@ def _forget(situation: Situation) -> Write | None:
     )
 
 
-def _oldest(stored: Stored) -> str:
+def _least_useful(stored: Stored, now: datetime) -> str:
+    """The authority to give up where everything is full and nothing current works.
+
+    First one whose leaf nobody accepts now because the clock was put back, else the oldest.
+    """
     kept = voucher_print(stored.current, stored.trusted)
     candidates = [one for one in stored.trusted if fingerprint(one) != kept]
     return fingerprint(
-        min(candidates, key=lambda one: (one.not_valid_before_utc, fingerprint(one)))
+        min(
+            candidates,
+            key=lambda one: (
+                one.not_valid_before_utc <= now,
+                one.not_valid_before_utc,
+                fingerprint(one),
+            ),
+        )
     )
 
 

@@ -31,7 +31,7 @@ def choose_served(situation: Situation) -> Served | None:
     candidate = Served(leaf=current, authority=authority)
     if served is None or not _is_useful(served, situation):
         return candidate
-    seen_s = situation.sight.trusted_for_s(fingerprint(authority))
+    seen_s = situation.sight.held_for_s(fingerprint(authority))
     return candidate if seen_s >= situation.settings.propagation.total_seconds() else served
 
 

@@ -32,6 +32,8 @@ class Configuration:
         version: Its resourceVersion, which a patch has to meet.
         generation: Changes with every change of its content.
         bundles: The ``caBundle`` of each of its webhooks, in order, as bytes.
+        webhooks: The names of its webhooks, in order.
+        hosts: The name that API servers ask for at each of them; empty where unknown.
     """
 
     kind: str
@@ -39,6 +41,8 @@ class Configuration:
     version: str
     generation: str
     bundles: tuple[bytes, ...]
+    webhooks: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,8 @@ class Sight:
     Attributes:
         at_s: Monotonic time of the last look, seconds.
         generations: The configurations as they were then.
-        trusted_since_s: Since when each authority (by fingerprint) was in every bundle.
+        held_since_s: Since when each authority (by fingerprint) was seen in every bundle.
+        trusted_since_s: The same, counted anew whenever a configuration changed.
         current: Fingerprint of the current leaf then.
         current_since_s: Since when it was the current one.
         served: What this replica serves.
@@ -64,6 +69,7 @@ class Sight:
 
     at_s: float = 0.0
     generations: tuple[tuple[str, str, str], ...] = ()
+    held_since_s: Mapping[str, float] = field(default_factory=dict)
     trusted_since_s: Mapping[str, float] = field(default_factory=dict)
     current: str = ""
     current_since_s: float = 0.0
@@ -74,28 +80,33 @@ class Sight:
     ) -> Sight:
         """The memory after one more look.
 
-        A configuration that changed interrupts the count for every authority, even where
-        they are in it before and after: between two looks they may have been gone.
+        A configuration that changed interrupts the stricter count for every authority, even
+        where they are in it before and after: between two looks they may have been gone.
         """
         generations = tuple((one.kind, one.name, one.generation) for one in configurations)
         before = self.trusted_since_s if generations == self.generations else {}
         live = [bundle.fingerprints for bundle in live_bundles(configurations)]
+        everywhere = [
+            one for one in sorted(stored.trusted.fingerprints) if all(one in held for held in live)
+        ]
         current = stored.current.fingerprint if stored.current else ""
         return Sight(
             at_s=at_s,
             generations=generations,
-            trusted_since_s={
-                one: before.get(one, at_s)
-                for one in stored.trusted.fingerprints
-                if all(one in held for held in live)
-            },
+            held_since_s={one: self.held_since_s.get(one, at_s) for one in everywhere},
+            trusted_since_s={one: before.get(one, at_s) for one in everywhere},
             current=current,
             current_since_s=self.current_since_s if current == self.current else at_s,
             served=self.served,
         )
 
+    def held_for_s(self, authority: str) -> float:
+        """Seconds for which every bundle was seen to hold an authority; -1 if one does not."""
+        since = self.held_since_s.get(authority)
+        return -1.0 if since is None else self.at_s - since
+
     def trusted_for_s(self, authority: str) -> float:
-        """Seconds for which every bundle has held an authority; -1 if one does not."""
+        """The same since the last change of a configuration, so that nothing was missed."""
         since = self.trusted_since_s.get(authority)
         return -1.0 if since is None else self.at_s - since
 

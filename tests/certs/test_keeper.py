@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.cluster import Outcome
+from certs.cluster import Outcome, read_configuration
 from certs.probe import probe
 from certs.rotation import next_step
 from certs.step import Act
@@ -246,3 +246,38 @@ async def test_ask_for_a_rotation_of_a_missing_secret_is_an_error(bench: Bench) 
 
     with pytest.raises(ApiError, match="not found"):
         await replica.keeper._cluster.ask("now")
+
+
+async def test_a_certificate_that_fails_the_check_is_counted_and_not_served(bench: Bench) -> None:
+    replica = bench.replica()
+    # The context looks at a clock of its own, which disagrees.
+    replica.context._clock = lambda: datetime.now(UTC) + timedelta(days=40)
+    for _ in range(4):
+        await replica.keeper.turn()
+
+    assert replica.context.leaf is None
+    assert replica.value("swap_failures_total", fault="expired") == 1
+    assert replica.keeper.unready_reason() == "there is no certificate to serve yet"
+
+
+async def test_garbage_in_a_configuration_of_others_is_read_as_trusting_nobody() -> None:
+    item = {"metadata": {}, "webhooks": [{"name": "a", "clientConfig": {"caBundle": "%%%"}}]}
+
+    read = read_configuration("MutatingWebhookConfiguration", item)
+
+    assert read.bundles == (b"",)
+    assert read.hosts == ("",)
+
+
+@pytest.mark.parametrize(
+    ("client", "host"),
+    [
+        ({"service": {"name": "w", "namespace": "ns"}}, "w.ns.svc"),
+        ({"url": "https://127.0.0.1:9443/admit"}, "127.0.0.1"),
+        ({"url": "https://w.example.test/admit"}, "w.example.test"),
+    ],
+)
+def test_the_name_that_callers_ask_for_is_read(client: dict[str, object], host: str) -> None:
+    item = {"metadata": {}, "webhooks": [{"name": "a", "clientConfig": client}]}
+
+    assert read_configuration("MutatingWebhookConfiguration", item).hosts == (host,)

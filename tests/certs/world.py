@@ -93,6 +93,7 @@ class World:
         self.conflicts = 0
         self.most_authorities = 0
         self.acts: list[Act] = []
+        self.given_up: frozenset[str] = frozenset()
 
     # -- what the outside does
 
@@ -179,6 +180,8 @@ class World:
                 )
                 if step.act is Act.PROMOTE:
                     self._excuse_if_urgent(replica, stored)
+                if isinstance(step, Make):
+                    self._give_up(self.stored.trusted.fingerprints - stored.trusted.fingerprints)
                 self.write(write_secret(stored, self.secret or {}))
                 self.acts.append(step.act)
             case Patch():
@@ -207,6 +210,14 @@ class World:
         for kept in self.kept:
             for version in kept.versions:
                 version.ours = version.ours and version is kept.live
+
+    def _give_up(self, authorities: frozenset[str]) -> None:
+        """Room is made for a new pair only where nobody is served well by the old ones."""
+        for replica in self.replicas:
+            served = replica.sight.served
+            if served is not None and fingerprint(served.authority) in authorities:
+                assert not self.is_useful(replica), "given up while it was of use"
+        self.given_up |= authorities
 
     def turn(self, replica: Replica) -> Step:
         """Look, decide and act in one go."""
@@ -255,6 +266,8 @@ class World:
             served = replica.sight.served
             if served is None or not served.leaf.not_before <= self.now <= served.leaf.not_after:
                 continue  # callers refuse it whatever they trust
+            if fingerprint(served.authority) in self.given_up:
+                continue  # it was of no use then, and the clock has returned since
             for kept in self.kept:
                 for version in kept.versions:
                     if version.ours and self.in_use(version):
