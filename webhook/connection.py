@@ -15,15 +15,21 @@ from typing import Any, Final
 from aiohttp import web
 
 from sharing.errors import UnavailableError
-from webhook.outcome import Outcome, refusal
+from webhook import express
+from webhook.outcome import Answer, Outcome, refusal
 from webhook.settings import ServerSettings
 
 Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+RespondAtOnce = Callable[[bytes], tuple[Answer, bool]]
+"""From a body to its answer, and whether the connection ends with it."""
 
 _LINGER_S: Final = 2.0
 """How long the rest of a refused body is read, so that its sender reads our answer."""
 _SHUTDOWN_TIMEOUT_S: Final = 2.0
 """How long we wait for a peer's end of the TLS session."""
+_MOST_HELD_BYTES: Final = 256 * 1024
+_HOLD_S: Final = 0.05
+"""How much of a call is kept, and how long, until it takes aiohttp's way after all."""
 _BACKLOG: Final = 1024
 _NO_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _LOOK_S: Final = 0.05
@@ -33,18 +39,28 @@ SERVER_HEADER: Final = "gpu-sharing"
 class Connection(web.RequestHandler):
     """One connection: a request's head has to be complete within a deadline."""
 
-    __slots__ = ("_head_deadline", "_head_timeout_s", "_listener")
+    __slots__ = (
+        "_detoured",
+        "_head_deadline",
+        "_head_timeout_s",
+        "_held",
+        "_listener",
+        "_rest_deadline",
+    )
 
     def __init__(self, listener: Listener, *, head_timeout_s: float, **options: Any) -> None:
         super().__init__(listener, **options)
         self._listener = listener
         self._head_timeout_s = head_timeout_s
         self._head_deadline: asyncio.TimerHandle | None = None
+        self._detoured = False
+        self._held = b""
+        self._rest_deadline: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered or waits."""
-        return not self._request_in_progress and not self._messages
+        return not (self._request_in_progress or self._messages or self._held)
 
     @property
     def idle_since_s(self) -> float:
@@ -60,16 +76,61 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection is gone."""
         self._head_arrived()
+        self._held = b""
         super().connection_lost(exc)
         self._listener.lost()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a head or a body."""
+        if not self._detoured:
+            data, self._held = self._held + data, b""
+            if self._answer_at_once(data):
+                return
+            self._detoured = True
         super().data_received(data)
         if not self.is_idle:
             self._head_arrived()
         elif self._head_deadline is None:
             self._expect_head()
+
+    def _answer_at_once(self, data: bytes) -> bool:
+        """Answer a call, or wait for the rest of it, if it looks as API servers' calls do.
+
+        Args:
+            data: All bytes of the call that have come.
+
+        Returns:
+            False if the call has to take aiohttp's way, and with it all later ones: its parser
+            may keep a part of one, so only it knows where the next begins.
+        """
+        respond, transport = self._listener.respond_at_once, self.transport
+        if respond is None or transport is None or self._paused:
+            return False
+        frame = express.framed(data)
+        if frame is None or not len(data) <= frame.ends <= _MOST_HELD_BYTES:
+            return False
+        self._head_arrived()
+        if len(data) < frame.ends:
+            self._hold(data)
+            return True
+        answer, closes = respond(data[frame.begins :])
+        transport.write(express.rendered(answer, SERVER_HEADER, closes=closes))
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if closes:
+            self.force_close()
+        return True
+
+    def _hold(self, data: bytes) -> None:
+        self._held = data
+        if self._rest_deadline is None:
+            self._rest_deadline = self._loop.call_later(_HOLD_S, self._rest_is_late)
+
+    def _rest_is_late(self) -> None:
+        """Hand a call over whose body takes its time: its bounds are watched on aiohttp's way."""
+        self._rest_deadline = None
+        if self._held:
+            data, self._held, self._detoured = self._held, b"", True
+            super().data_received(data)
 
     def abort(self) -> None:
         """End the connection now, without a word."""
@@ -128,7 +189,11 @@ class Listener(web.Server):
     """Accepts connections up to a bound, and knows when the last one is gone."""
 
     def __init__(
-        self, respond: Respond, settings: ServerSettings, unreadable: Callable[[Outcome], None]
+        self,
+        respond: Respond,
+        settings: ServerSettings,
+        unreadable: Callable[[Outcome], None],
+        respond_at_once: RespondAtOnce | None = None,
     ) -> None:
         super().__init__(
             respond,
@@ -144,6 +209,7 @@ class Listener(web.Server):
         self._empty.set()
         self._in_handshake: dict[Connection, float] = {}
         self.unreadable = unreadable
+        self.respond_at_once = respond_at_once
         self.open_count = 0
 
     def __call__(self) -> Connection:
