@@ -37,11 +37,11 @@ def admit(review: Review, policies: Policies, inventory: Inventory | None) -> Ve
     """
     if review.object is None or _NODES in review.groups:
         return ALLOWED
+    if is_new_pod(review):
+        return admit_pod(review.object, review.namespace, policies, inventory)
     if review.kind == "Pod":
         if review.subresource == "ephemeralcontainers":
             return _debug(review, policies.profile_for(review.namespace))
-        if review.operation == "CREATE" and not review.subresource:
-            return admit_pod(review.object, review.namespace, policies, inventory)
         # A pod that exists is not ours to change: its spec is fixed, and a refusal would block
         # finalizers and deletion (gatekeeper#4121). Policies guard our keys.
         return ALLOWED
@@ -51,11 +51,23 @@ def admit(review: Review, policies: Policies, inventory: Inventory | None) -> Ve
     return ALLOWED
 
 
+def is_new_pod(review: Review) -> bool:
+    """Whether a pod is about to be created, by somebody else than the kubelet."""
+    created = review.kind == "Pod" and review.operation == "CREATE" and not review.subresource
+    return created and review.object is not None and _NODES not in review.groups
+
+
 def admit_pod(
     pod: dict[str, Any], namespace: str, policies: Policies, inventory: Inventory | None
 ) -> Verdict:
     """The verdict on a pod that is about to be created in a namespace."""
-    governing = policies.profile_for(namespace)
+    return admit_governed(pod, namespace, policies.profile_for(namespace), inventory)
+
+
+def admit_governed(
+    pod: dict[str, Any], namespace: str, governing: Governing, inventory: Inventory | None
+) -> Verdict:
+    """The same, with what governs the namespace looked up."""
     if governing.untouched:
         return _ungoverned(pod, namespace)
     return judge(pod, f"pod {namespace}/{_name(pod)}", governing, inventory)

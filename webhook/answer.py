@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from webhook.admission import admit
+from webhook.alike import admit_alike
 from webhook.limits import decode
 from webhook.outcome import Answer, Outcome, outcome_of, refusal
 from webhook.review import MalformedReviewError, Review, parse_review
@@ -48,7 +48,7 @@ def answer_body(body: bytes, snapshot: Snapshot) -> Answered:
 def answer_review(review: Review, snapshot: Snapshot) -> Answered:
     """The answer to a review that could be read."""
     try:
-        verdict = admit(review, snapshot.policies, snapshot.inventory)
+        verdict = admit_alike(review, snapshot.policies, snapshot.inventory)
         rendered = orjson.dumps(render(verdict, review.uid))
     except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit nor hang
         # Not a verdict: the failurePolicy decides, and the user reads this sentence.

@@ -41,6 +41,8 @@ _DRIVER_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-conta
 
 Source: NVIDIA Container Toolkit, accept-nvidia-visible-devices-as-volume-mounts.
 """
+_DRIVER_MOUNT: Final = "nvidia-container-devices"
+"""A part of both, so that most paths need no closer look."""
 _CDI: Final = "cdi.k8s.io/"
 """Annotations that inject devices. Source: Container Device Interface, annotations."""
 DEBUG_VARIABLES: Final = DECIDED_BY_SHARE | {"NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"}
@@ -97,7 +99,7 @@ def _check_mounts(container: Container) -> None:
     mounts = container.raw.get("volumeMounts")
     for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
         path = mount.get("mountPath") if isinstance(mount, dict) else None
-        if isinstance(path, str) and _below(path, _DRIVER_MOUNTS):
+        if isinstance(path, str) and _DRIVER_MOUNT in path and _below(path, _DRIVER_MOUNTS):
             raise PolicyError(
                 f"{container.label}: {container.field}.volumeMounts[{index}].mountPath",
                 f"{shown(path)} chooses GPUs past the device plugin",
