@@ -169,6 +169,7 @@ class Agent:
         pods = None if self._api is None else self._api.pods()
         kubelet = await self._kubelet.view(pods)
         wish = self._wishes.now(tuple(self._lookout.states.values()))
+        self.infirmary.note_cordoned(wish.wanted.cordoned)
         await self._rivals.look()
         await self._meet_daemons(kubelet, wish)
         await self._remember()
@@ -288,7 +289,6 @@ class Agent:
     # -- what is told and kept
 
     def _noted(self, reports: tuple[GpuReport, ...], wish: Wish) -> NodeReport:
-        self.infirmary.note_cordoned(one.gpu.uuid for one in reports if one.cordoned)
         if not any(one.plan.steps for one in reports):
             self._work.done = 0
         return NodeReport(

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sharing.node.finding import Finding
-from sharing.node.xid import ADVICE, Action, FaultTable, Limits, Reaction, shipped_table
+from sharing.node.xid import ADVICE, Action, FaultTable, Limits, Reaction, Sign, shipped_table
 from sharing.nvml.codes import RecoveryAction
 
 _MOST_SIGNS: Final = 64
@@ -276,6 +276,8 @@ def _worse(before: Ailment, finding: Finding, now: float) -> Ailment:
     action = finding.to_do
     if action.rank <= before.action.rank:
         return again
+    if finding.reason == Sign.RECOVERY_ACTION and before.xid is not None:
+        return replace(again, action=action)  # what the driver recommends about that XID
     return replace(
         again, reason=finding.reason, message=finding.message, xid=finding.xid, action=action
     )

@@ -46,6 +46,11 @@ class Wanted:
         pairs = assign(entries, [gpu.identity for gpu in gpus])
         return cls({gpu.uuid: WantedLayout(layout=layout) for gpu, layout in pairs})
 
+    @property
+    def cordoned(self) -> tuple[str, ...]:
+        """The GPUs that people took out, by UUID."""
+        return tuple(sorted(uuid for uuid, one in self.by_uuid.items() if one.cordoned))
+
     def to_spec(self) -> GpuNodeSpec:
         """The spelling, by UUID."""
         return GpuNodeSpec(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharing.errors import InputError
-from sharing.node.finding import Finding, finding_of
+from sharing.node.finding import Finding, finding_of, recovery_of
 from sharing.node.health import (
     Ailment,
     HealthPolicy,
@@ -261,6 +261,16 @@ def test_the_sign_that_asks_most_is_the_one_that_is_told() -> None:
 
     later = after_sign(ill, FAULT, 9.0, POLICY)
     assert (later.reason, later.last) == ("Xid79", 9.0)
+
+
+def test_the_drivers_recommendation_about_an_xid_changes_the_action_and_keeps_the_xid() -> None:
+    told = finding_of(xid(48), POLICY.table)
+    recommended = recovery_of(int(RecoveryAction.NODE_REBOOT), POLICY.table)
+    assert told is not None
+    assert recommended is not None
+    ill = after_sign(after_sign(None, told, 0.0, POLICY), recommended, 0.1, POLICY)
+
+    assert (ill.reason, ill.xid, ill.action) == ("Xid48", 48, Action.RESTART_BM)
 
 
 def test_relapses_make_the_quiet_longer_up_to_a_cap_and_flapping_takes_it_out_for_long() -> None:
