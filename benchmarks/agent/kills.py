@@ -139,8 +139,9 @@ async def _one(node: NodeBench, program: Program, result: Campaign, turn: _Turn)
     started = time.perf_counter()
     await program.start()
     try:
+        await program.ready()  # what the dead one published proves nothing
         await _converged(node, first_offer, second_offer)
-    except AssertionError as error:
+    except (AssertionError, TimeoutError) as error:
         result.failures.append(f"kill {result.kills} ({phase}): {str(error)[:500]}")
         return
     result.converged += 1

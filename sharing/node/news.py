@@ -5,9 +5,10 @@ Only what changed is told, so that a state which lasts is one Event and not one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sharing.layout import GpuLayout
 from sharing.node.checkpoint import PodName
 from sharing.node.diagnosis import health_changes
 from sharing.node.infirmary import CoTenantsEnded
@@ -26,12 +27,22 @@ class News:
     """Whether it concerns whoever looks at the Node, besides the GPUNode."""
 
 
-def news(before: NodeReport, after: NodeReport) -> tuple[News, ...]:
-    """What happened between two reports, in order of GPUs."""
+def news(
+    before: NodeReport, after: NodeReport, served: Mapping[str, GpuLayout] | None = None
+) -> tuple[News, ...]:
+    """What happened between two reports, in order of GPUs.
+
+    Args:
+        before: What was told.
+        after: What is so now.
+        served: The layouts that GPUs were told to serve last, by UUID, also by earlier agents.
+    """
     found = [*_of_node(before, after), *_of_health(before, after)]
     known = {each.gpu.uuid: each for each in before.gpus}
     for each in after.gpus:
         found += _of_gpu(known.get(each.gpu.uuid), each)
+        if each.served is not None and each.served != (served or {}).get(each.gpu.uuid):
+            found.append(News(reason="LayoutServed", message=f"{_name(each)} serves {each.served}"))
     there = {each.gpu.uuid for each in after.gpus}
     found += [
         News(
@@ -90,8 +101,6 @@ def _of_gpu(before: GpuReport | None, after: GpuReport) -> Iterator[News]:
         )
     if after.note and (before is None or before.note != after.note):
         yield News(reason="MigProfileRenamed", message=f"{name}: {after.note}", warning=True)
-    if after.served is not None and before is not None and before.served != after.served:
-        yield News(reason="LayoutServed", message=f"{name} serves {after.served}")
 
 
 def _of_health(before: NodeReport, after: NodeReport) -> Iterator[News]:

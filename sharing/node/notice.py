@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from sharing.api.node import Condition
+from sharing.layout import GpuLayout
 from sharing.node.api import NodeApi, Publication
 from sharing.node.infirmary import CoTenantsEnded, HealthNews
 from sharing.node.news import News, co_tenants, news
@@ -27,6 +28,7 @@ class Notice:
         self._api = api
         self._conditions: tuple[Condition, ...] = ()
         self._told = NodeReport()
+        self._served: dict[str, GpuLayout] | None = None
 
     def publish(self, report: NodeReport) -> None:
         """Have the API server show this; returns at once."""
@@ -63,11 +65,14 @@ class Notice:
         about = api.gpu_node
         if about is None:
             return  # told once there is an object to tell of
-        for one in news(self._told, report):
+        if self._served is None:
+            self._served = _served_before(api)
+        for one in news(self._told, report, self._served):
             self._record(api, about, one)
             if one.about_node:
                 self._record(api, api.node_reference, one)
         self._told = report
+        self._served |= {one.gpu.uuid: one.served for one in report.gpus if one.served}
 
     @staticmethod
     def _record(api: NodeApi, about: Mapping[str, str], one: News) -> None:
@@ -83,3 +88,10 @@ class Notice:
         except TimeoutError:
             return False
         return True
+
+
+def _served_before(api: NodeApi) -> dict[str, GpuLayout]:
+    """What an earlier agent published, so that a restart is no news."""
+    seen = api.spec
+    gpus = () if seen is None else seen.status.gpus
+    return {gpu.uuid: gpu.layout.to_layout() for gpu in gpus if gpu.layout is not None}

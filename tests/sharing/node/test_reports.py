@@ -158,6 +158,14 @@ def test_refusals_retreats_rivals_and_gone_gpus_are_warnings_and_service_is_not(
     }
 
 
+def test_a_layout_that_an_earlier_agent_served_is_no_news() -> None:
+    served = node(replace(stock(SLICED), served=SLICED))
+
+    assert [one.reason for one in news(node(), served)] == ["LayoutServed"]
+    assert news(node(), served, {"GPU-a": SLICED}) == ()
+    assert [one.reason for one in news(node(), served, {"GPU-a": MIG})] == ["LayoutServed"]
+
+
 def test_a_gpu_is_forgotten_when_another_sits_in_its_slot_or_after_a_month() -> None:
     slot = replace(GPU, pci_bus_id="00000000:18:00.0")
     known = acquainted({}, [slot], 100)
