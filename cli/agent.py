@@ -165,7 +165,7 @@ def _summary(served: Agent, port: int) -> str:
 
 def _health(policy: Path | None) -> HealthPolicy:
     from sharing.node.health import HealthPolicy
-    from sharing.node.xid import read_table
+    from sharing.node.xidfile import read_table
 
     return HealthPolicy() if policy is None else HealthPolicy.of(read_table(policy))
 

@@ -1,7 +1,7 @@
 """What a sign of illness means: a table, from XIDs and the driver's other signs to reactions.
 
 The table is data (``xids.toml``), after NVIDIA's XID catalogue; operators replace single lines by
-a file of their own. Nothing here knows a GPU.
+a file of their own (``xidfile``). Nothing here knows a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
@@ -20,8 +19,6 @@ from pydantic import Field, model_validator
 from sharing.api.model import ApiModel, parse_model
 from sharing.errors import InputError
 from sharing.nvml.codes import RecoveryAction
-
-_LONGEST_FILE: Final = 1 << 20
 
 
 class Reaction(StrEnum):
@@ -195,29 +192,3 @@ def shipped_table() -> FaultTable:
     text = (resources.files("sharing.node") / "xids.toml").read_text(encoding="utf-8")
     empty = FaultTable(xids={}, signs={}, other=Rule(reaction=Reaction.ACT), limits=Limits())
     return empty.with_file(tomllib.loads(text), "xids.toml")
-
-
-def read_table(path: Path) -> FaultTable:
-    """Our table with an operator's file over it.
-
-    Raises:
-        InputError: The file cannot be read or understood.
-    """
-    subject = f"health policy {path}"
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_LONGEST_FILE + 1)
-    except OSError as error:
-        raise InputError(subject, f"cannot be read: {error.strerror}") from error
-    if len(raw) > _LONGEST_FILE:
-        raise InputError(subject, f"is larger than {_LONGEST_FILE} bytes")
-    try:
-        content = tomllib.loads(raw.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(
-            subject,
-            f"is no TOML: {error}",
-            fix="write it as the table that is shipped",
-            example='[xids]\n94 = { reaction = "act", action = "RESET_GPU" }',
-        ) from error
-    return shipped_table().with_file(content, subject)

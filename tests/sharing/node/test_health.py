@@ -28,9 +28,9 @@ from sharing.node.xid import (
     Reaction,
     Rule,
     Sign,
-    read_table,
     shipped_table,
 )
+from sharing.node.xidfile import read_table
 from sharing.nvml.codes import RecoveryAction
 from sharing.nvml.observed import DriverEvent, EventKind
 
