@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests.chart import rendering
 from tests.chart.tool import HELM, HOW_TO_GET_IT, PROMTOOL
 from tests.cluster import leftovers, needs
 from tests.cluster.controlplane import ControlPlane
@@ -49,6 +50,13 @@ def pytest_terminal_summary(
             reasons[reason] = reasons.get(reason, 0) + 1
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"{count} NOT RUN: {reason}", yellow=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fresh(request: pytest.FixtureRequest) -> None:
+    """With --update-golden, everything is written anew before anything is looked at."""
+    if request.config.getoption("--update-golden"):
+        rendering.write_all()
 
 
 @pytest.fixture(scope="session")

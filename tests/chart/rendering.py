@@ -7,6 +7,7 @@ rendered from tells when they are stale, also where there is no Helm.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,10 @@ from typing import Any, Final
 
 import yaml
 
+from sharing.api.crd import render as render_yaml
 from tests.chart.tool import HELM, HELM_VERSION
+from webhook.registration import client_by_service, configuration
+from webhook.server import PATH
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -30,6 +34,8 @@ MANIFESTS: Final = {
     "simulated": DEPLOY / "manifests" / "gpu-sharing-simulated.yaml",
 }
 """The plain manifests, by value set."""
+WEBHOOKS: Final = CHART / "files" / "webhooks.yaml"
+"""The entries of the webhook configuration, as the webhook itself says them."""
 COPIES: Final = {"crds": CHART / "files" / "crds", "policies": CHART / "files" / "policies"}
 """What the chart carries a copy of, because Helm reads nothing outside it: by folder of deploy."""
 
@@ -102,7 +108,11 @@ def manifest(values: str, text: str) -> str:
 def digest() -> str:
     """Of everything that rendering reads, and of what it is rendered with."""
     total = hashlib.sha256(HELM_VERSION.encode())
-    paths = [path for path in CHART.rglob("*") if path.is_file() and path.name != "README.md"]
+    paths = [
+        path
+        for path in CHART.rglob("*")
+        if path.is_file() and path.name != "README.md" and not path.name.startswith(".")
+    ]
     for path in sorted(paths):
         total.update(f"\0{path.relative_to(CHART)}\0".encode() + path.read_bytes())
     return total.hexdigest()
@@ -122,9 +132,9 @@ def copy(folder: str) -> None:
     """Bring the chart's copies up to date."""
     COPIES[folder].mkdir(parents=True, exist_ok=True)
     for name in carried(folder).keys() - copied(folder).keys():
-        (COPIES[folder] / name).unlink()
+        (COPIES[folder] / name).unlink(missing_ok=True)
     for name, content in copied(folder).items():
-        (COPIES[folder] / name).write_bytes(content)
+        _write(COPIES[folder] / name, content.decode())
 
 
 def values() -> dict[str, Any]:
@@ -133,16 +143,31 @@ def values() -> dict[str, Any]:
     return loaded
 
 
+def webhooks() -> str:
+    """The text of the entries that the chart carries: all, for the release's namespace."""
+    client = client_by_service(NAMESPACE, "gpu-sharing-webhook", PATH)
+    head = "# Made from webhook/registration.py by make golden.\n"
+    return head + render_yaml(configuration(client, hide_gpus=True)["webhooks"])
+
+
 def write_all() -> None:
     """Write everything that is made from something else; without Helm, the copies only."""
     for folder in COPIES:
         copy(folder)
+    _write(WEBHOOKS, webhooks())
     if HELM.find() is None:
         return
     GOLDEN.mkdir(exist_ok=True)
     for each in SETS:
-        golden(each).write_text(render(each), "utf-8")
+        _write(golden(each), render(each))
     for each, path in MANIFESTS.items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(manifest(each, golden(each).read_text("utf-8")), "utf-8")
-    DIGEST.write_text(digest() + "\n", "ascii")
+        _write(path, manifest(each, golden(each).read_text("utf-8")))
+    _write(DIGEST, digest() + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file at once: several workers of one test run may do it together."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text, "utf-8")
+    scratch.replace(path)

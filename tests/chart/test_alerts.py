@@ -15,6 +15,12 @@ from prometheus_client.core import Metric
 from certs.cluster import Outcome as StepOutcome
 from certs.metrics import CertsMetrics
 from certs.step import Act
+from sharing.controller.audit import Slip
+from sharing.controller.metrics import ControllerMetrics
+from sharing.node.health import HealthPolicy, State
+from sharing.node.infirmary import Infirmary
+from sharing.node.metrics import HealthMetrics
+from sharing.node.status import NodeReport
 from tests.chart import rendering
 from tests.chart.tool import PROMTOOL
 from webhook.metrics import Metrics
@@ -66,6 +72,12 @@ WELL: Final[Series] = {
     'gpu_sharing_certs_steps_total{act="heal"}': "1x200",
     'gpu_sharing_certs_attempts_total{pod="w",result="failed"}': "0x200",
     'gpu_sharing_certs_swap_failures_total{pod="w",fault="mismatch"}': "0x200",
+    'gpu_sharing_controller_leading{pod="c1"}': "1x200",
+    'gpu_sharing_controller_leading{pod="c2"}': "0x200",
+    "gpu_sharing_controller_silent_nodes": "0x200",
+    "gpu_sharing_controller_unready_layouts": "0x200",
+    "gpu_sharing_controller_waiting_evictions": "0x200",
+    'gpu_sharing_controller_ungranted_containers{kind="share"}': "0x200",
 }
 """An installation that is well, from the epoch on, for 200 minutes."""
 
@@ -112,6 +124,14 @@ ILL: Final[dict[str, Series]] = {
     "GpuSharingControllerDown": {
         'kube_deployment_status_replicas_available{deployment="gpu-sharing-controller"}': "0x200"
     },
+    "GpuSharingControllerLeaderless": {'gpu_sharing_controller_leading{pod="c1"}': "0x200"},
+    "GpuSharingAgentSilent": {"gpu_sharing_controller_silent_nodes": "1x200"},
+    "GpuSharingLayoutUnready": {"gpu_sharing_controller_unready_layouts": "1x200"},
+    "GpuSharingGpuIll": {
+        'gpu_sharing_gpu_fault_since_timestamp_seconds{gpu="G",state="unhealthy"}': "60x200"
+    },
+    "GpuSharingEvictionsWait": {"gpu_sharing_controller_waiting_evictions": "1x200"},
+    "GpuSharingUngranted": {'gpu_sharing_controller_ungranted_containers{kind="share"}': "1x200"},
 }
 """What is different from a well installation when an alert has to fire."""
 
@@ -132,6 +152,9 @@ def metrics() -> dict[str, Metric]:
     ours = Metrics()
     registry = CollectorRegistry()
     CertsMetrics(registry)
+    ControllerMetrics(registry)
+    infirmary = Infirmary(HealthPolicy(), {})
+    registry.register(HealthMetrics(NodeReport, infirmary))
     found: dict[str, Metric] = {}
     for metric in (*ours.registry.collect(), *registry.collect()):
         suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
@@ -156,10 +179,14 @@ def test_alerts_select_labels_that_programs_set() -> None:
         "result": {each.value for each in StepOutcome},
         "state": {"broken", "usable"},
         "role": {"current", "next"},
+        "kind": {each.value for each in Slip},
     }
+    states = {str(each) for each in State}
     for rule in rules():
         for name, value in re.findall(r'([a-z]+)="([a-z_]+)"', rule["expr"]):
             assert name not in values or value in values[name], rule["alert"]
+        for alternatives in re.findall(r'state=~"([a-z|]+)"', rule["expr"]):
+            assert set(alternatives.split("|")) <= states
 
 
 def test_each_alert_says_what_happened_and_how_bad_it_is() -> None:

@@ -190,12 +190,22 @@ def test_an_unready_replica_is_noticed_before_its_port_closes() -> None:
     assert probe["periodSeconds"] * probe["failureThreshold"] <= ServerSettings().drain_delay_s
 
 
-def test_probes_ask_for_pages_that_the_health_port_has() -> None:
+@every_set
+def test_probes_ask_for_pages_that_the_health_port_has(values: str) -> None:
+    for _, each in containers(values):
+        ports = {one["name"]: one["containerPort"] for one in each["ports"]}
+        command, *arguments = each["args"]
+        option = "--health-port" if command == "webhook" else "--metrics-port"
+
+        assert each["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "health"}
+        assert each["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+        assert f"{option}={ports['health']}" in arguments
+
+
+def test_ports_are_those_that_the_webhook_has_by_itself() -> None:
     found = container("default", "Deployment", "gpu-sharing-webhook")
     ports = {each["name"]: each["containerPort"] for each in found["ports"]}
 
-    assert found["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "health"}
-    assert found["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
     assert ports == {"reviews": ServerSettings().port, "health": ServerSettings().health_port}
 
 
