@@ -103,7 +103,9 @@ async def webhook(client: Client, admin: Client) -> None:
                 await eventually("the bundle is repaired", partial(_is_trusted, admin))
             await Cluster(admin, _PLACE).ask("now")
             await eventually("it is rotated", partial(_is_rotated, admin))
-            await eventually("an event is counted", partial(_has_counted, admin, _PLACE.namespace))
+            await eventually(
+                "an event is counted", partial(_has_counted, admin, "gpu-sharing-webhook")
+            )
 
 
 async def _is_trusted(admin: Client) -> bool:
@@ -116,9 +118,15 @@ async def _is_rotated(admin: Client) -> bool:
     return bool(item["metadata"].get("annotations", {}).get("certs.gpu.sharing/rotated") == "now")
 
 
-async def _has_counted(admin: Client, namespace: str) -> bool:
-    items = (await admin.list(EVENTS, namespace=namespace))["items"]
-    return any((each.get("count") or 0) > 1 for each in items)
+async def _has_counted(admin: Client, component: str) -> bool:
+    """Whether a component has raised an event's counter."""
+    items = (await admin.list(EVENTS))["items"]
+    counts = [each.get("count") or 0 for each in items if _teller(each) == component]
+    return max(counts, default=0) > 1
+
+
+def _teller(event: dict[str, Any]) -> str:
+    return str(event.get("source", {}).get("component", ""))
 
 
 # -- agent
@@ -161,7 +169,7 @@ async def agent(client: Client, admin: Client, settings: AgentSettings) -> None:
             written = await admin.patch(GPU_NODES, NODE, {"spec": {"gpus": [wanted]}})
             generation = written["metadata"]["generation"]
             await eventually("the agent has seen it", partial(_has_seen, admin, generation))
-        await eventually("an event is counted", partial(_has_counted, admin, "default"))
+        await eventually("an event is counted", partial(_has_counted, admin, "gpu-sharing-agent"))
 
 
 async def _has_seen(admin: Client, generation: int) -> bool:
@@ -184,6 +192,15 @@ async def controller(client: Client, admin: Client) -> None:
         await eventually("the spec is written", partial(_has_spec, admin))
         await eventually("the pod is evicted", partial(_is_gone, admin))
         await eventually("the lease is renewed", partial(_is_renewed, admin))
+        # A pod without a grant, under a policy twice: the second time raises a counter.
+        for policy in ("strict", None, "strict"):
+            labels = {"metadata": {"labels": {"gpu.sharing/profile": policy}}}
+            await admin.patch(NAMESPACES, _PLACE.namespace, labels)
+            governed = partial(_governs, admin, _PLACE.namespace)
+            await eventually("it is seen", partial(_is, governed, policy is not None))
+        await eventually(
+            "an event is counted", partial(_has_counted, admin, "gpu-sharing-controller")
+        )
 
 
 async def _make_work(admin: Client) -> None:
@@ -205,15 +222,30 @@ async def _make_work(admin: Client) -> None:
     await admin.create(SHARING_PROFILES, _object("SharingProfile", "strict", spec))
     governed = {"name": "evicted", "labels": {"gpu.sharing/profile": "strict"}}
     await admin.create(NAMESPACES, {"metadata": governed})
-    pod = {
-        "metadata": {"name": "train", "namespace": "evicted"},
+    await admin.create(PODS, _pod("train", "evicted", {}))
+    # Our namespace is exempt, so this one needs no webhook.
+    await admin.create(PODS, _pod("slipped", _PLACE.namespace, {"nvidia.com/gpu": "1"}))
+
+
+def _pod(name: str, namespace: str, limits: dict[str, str]) -> dict[str, Any]:
+    main = {"name": "main", "image": "registry.example/app:1", "resources": {"limits": limits}}
+    return {
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "nodeName": ILL_NODE,
             "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "main", "image": "registry.example/app:1"}],
+            "containers": [main],
         },
     }
-    await admin.create(PODS, pod)
+
+
+async def _governs(admin: Client, namespace: str) -> bool:
+    status = (await admin.get(SHARING_PROFILES, "strict")).get("status", {})
+    return namespace in {each["name"] for each in status.get("namespaces", ())}
+
+
+async def _is(look: Callable[[], Awaitable[bool]], wanted: bool) -> bool:
+    return await look() is wanted
 
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
