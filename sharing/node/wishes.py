@@ -72,9 +72,11 @@ class Wishes:
         """What is wanted of these GPUs."""
         if self._file is not None:
             self._reread(self._file)
-            if self._read is None:
-                return Wish(wanted=Wanted(), complaint=self._complaint)
-            return Wish(wanted=self._read.wanted(gpus), complaint=self._complaint)
+            try:
+                wanted = Wanted() if self._read is None else self._read.wanted(gpus)
+            except InputError as error:
+                return Wish(wanted=Wanted(), complaint=str(error.about(str(self._file))))
+            return Wish(wanted=wanted, complaint=self._complaint)
         if self._api is None or not self._api.synced:
             return Wish(wanted=Wanted() if self.last is None else Wanted.from_spec(self.last))
         seen = self._api.spec

@@ -7,7 +7,7 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -217,7 +217,7 @@ class NodeBench:
 
 @asynccontextmanager
 async def node_bench(
-    gpus: str = "2xH100-80GB", *, managed: bool = True
+    gpus: str | Sequence[str] = "2xH100-80GB", *, managed: bool = True
 ) -> AsyncIterator[NodeBench]:
     """A fresh API server with one node; no agent and no controller yet."""
     folder = Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))  # short, for unix sockets

@@ -295,6 +295,32 @@ async def test_nvidias_label_is_honoured_only_where_that_was_asked_for() -> None
         assert node.allocatable() == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 7}
 
 
+async def test_mig_parteds_file_is_applied_and_one_that_does_not_suit_the_gpus_is_told_of() -> None:
+    async with node_bench(["A30-24GB", "L4-24GB"]) as node:
+        file = node.folder / "mig.yaml"
+        file.write_text(MIG_CONFIGS.replace("[1]", "[9]"), "utf-8")
+        await node.start_agent(layout_file=file, mig_config="all-balanced")
+        await node.until_allocatable(
+            {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.6gb": 2, "nvidia.com/mig-2g.12gb": 1}
+        )
+
+        file.write_text(
+            "{version: v1, mig-configs: {all-balanced: [{devices: [1], mig-enabled: true, "
+            "mig-devices: {1g.6gb: 1}}]}}",
+            "utf-8",
+        )
+        status = await node.until_status(
+            lambda s: any(one.reason == "SpecInvalid" for one in s.conditions)
+        )
+        ready = next(one for one in status.conditions if one.type == "Ready")
+        assert "its board L4-24GB has no MIG" in ready.message
+        assert node.allocatable() == {
+            "nvidia.com/gpu": 1,
+            "nvidia.com/mig-1g.6gb": 2,
+            "nvidia.com/mig-2g.12gb": 1,
+        }
+
+
 def state(node: NodeBench) -> str | None:
     item = node.nodes.get("n1")
     assert item is not None
