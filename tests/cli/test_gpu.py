@@ -121,7 +121,8 @@ def test_a_swapped_gpu_has_another_uuid(node: Path, typed: Type) -> None:
 @pytest.mark.usefixtures("node")
 def test_slow_calls_are_set_and_shown(typed: Type) -> None:
     code, out, _ = typed("delay", "--create-s", "0.2", "--mode-s", "1")
-    assert (code, out) == (0, "create_s 0.2, destroy_s 0, mode_s 1, walk_s 0\n")
+    assert code == 0
+    assert out == "create_s 0.2, destroy_s 0, list_s 0, mode_s 1, open_s 0, pace 1, walk_s 0\n"
 
 
 @pytest.mark.usefixtures("node")

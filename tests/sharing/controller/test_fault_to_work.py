@@ -75,8 +75,13 @@ class Replicas:
                 self.made += 1
                 name = f"web-{self.made}"
                 await self.node.client.create(PODS, manifest(name, self.resource))
+                await self.node.pods.until(partial(_has, name))  # as informers' expectations do
                 known.add(name)
             await self.node.pods.until(partial(_differs, known))
+
+
+def _has(name: str, cache: Any) -> bool:
+    return cache.get(name, namespace="default") is not None
 
 
 def _differs(known: set[str], cache: Any) -> bool:
