@@ -137,8 +137,9 @@ def copy(folder: str) -> None:
         _write(COPIES[folder] / name, content.decode())
 
 
+@cache
 def values() -> dict[str, Any]:
-    """The chart's values."""
+    """The chart's values; not to be changed."""
     loaded: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
     return loaded
 

