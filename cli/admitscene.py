@@ -210,7 +210,8 @@ def _overlaid(policies: Policies, manifests: Manifests) -> Policies:
     namespaces = dict(policies.namespaces)
     for name, labels in manifests.namespaces.items():
         namespaces[name] = {**namespaces.get(name, {}), **labels}
-    return Policies(namespaces=namespaces, profiles={**policies.profiles, **manifests.profiles})
+    profiles = {**policies.profiles, **manifests.profiles}
+    return replace(policies, namespaces=namespaces, profiles=profiles)
 
 
 def _labelled(

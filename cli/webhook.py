@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from cli import logs
 from cli.main import Invocation
+from sharing.errors import InputError
+
+if TYPE_CHECKING:
+    from webhook.settings import ServerSettings
 
 _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(0, 86_400)
+_OF_WORKERS: Final = frozenset({"port", "workers", "worker_name"})
+"""Options that each worker is given its own of."""
 
 
 @click.command(short_help="Serve admission reviews.")
@@ -45,6 +54,20 @@ _SECONDS = click.FloatRange(0, 86_400)
     type=_SECONDS,
     help="Seconds to wait for connections to go.  [100; 10 with --static]",
 )
+@click.option(
+    "--template-paths",
+    metavar="FILE",
+    help="Where kinds of your own keep their pod templates, such as PyTorchJob: "
+    "[spec.pytorchReplicaSpecs.*.template].",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that share the port, each with its own watches.",
+)
+@click.option("--worker-name", default="", hidden=True, help="Of one of several workers.")
 @click.pass_obj
 def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     invocation: Invocation,
@@ -59,21 +82,24 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     health_port: int | None,
     drain_delay: float | None,
     drain_timeout: float | None,
+    template_paths: str | None,
+    workers: int,
+    worker_name: str,
 ) -> None:
-    r"""Serve admission reviews over HTTPS until SIGTERM, then drain.
+    """Serve admission reviews over HTTPS until SIGTERM, then drain.
 
-    The address is printed when the server is ready. The certificate is looked at again whenever
-    its files change.
+    The address is printed when the server is ready. Certificate and folder are looked at again
+    whenever their files change.
 
     \b
       gpu-sharing webhook --static policies/ --cert tls.crt --key tls.key --port 8443
-    """
+    """  # noqa: D301 - click wants the character itself
     from certs.context import HotContext
     from certs.files import FileKeeper, PairFiles
     from sharing.cluster.client import Client
     from webhook import program
     from webhook.settings import ServerSettings
-    from webhook.static import read_static
+    from webhook.static import StaticSource
     from webhook.tls import utc_now
 
     if folder is not None and (kubeconfig is not None or context):
@@ -82,6 +108,7 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     settings = ServerSettings(
         host=host,
         port=port,
+        reuse_port=bool(worker_name),
         health_host=health_host,
         health_port=health_port if is_static or health_port is not None else 8080,
         drain_delay_s=_chosen(drain_delay, 0.0 if is_static else 5.0),
@@ -91,17 +118,63 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     files = PairFiles(certificate=Path(cert), key=Path(key))
     # Read before anything else happens: what a person wrote may be wrong.
     files.read()
-    keeper = FileKeeper(files, tls)
-    serving = program.Serving(settings=settings, context=tls, keeper=keeper, announce=click.echo)
-    snapshot = read_static(Path(folder)) if folder is not None else None
+    paths = _read_template_paths(template_paths)
+    source = StaticSource(Path(folder), paths) if folder is not None else None
     logs.configure(debug=invocation.debug)
     program.raise_file_limit()
-    if snapshot is not None:
-        asyncio.run(program.serve_static(snapshot, serving))
+    if workers > 1:
+        _run_workers(workers, settings, invocation)
+        return
+    serving = program.Serving(
+        settings=settings,
+        context=tls,
+        keeper=FileKeeper(files, tls),
+        announce=click.echo,
+        template_paths=paths,
+        local_name=worker_name,
+    )
+    if source is not None:
+        asyncio.run(program.serve_static(source, serving))
     else:
         path = Path(kubeconfig) if kubeconfig is not None else None
         client = Client.from_kubeconfig(path, context=context, user_agent="gpu-sharing-webhook")
         asyncio.run(program.serve_live(client, serving))
+
+
+def _read_template_paths(file: str | None) -> Mapping[str, tuple[tuple[str, ...], ...]]:
+    from sharing.documents import read_file
+    from webhook.templatepaths import parse_template_paths
+
+    documents = read_file(Path(file)) if file is not None else ()
+    try:
+        # What is no mapping is refused by the parser, in its words.
+        maps = [parse_template_paths(document.value) for document in documents]
+    except InputError as error:
+        raise error.about(str(file)) from error
+    paths = dict(parse_template_paths({}))
+    for added in maps:
+        paths |= added
+    return paths
+
+
+def _run_workers(count: int, settings: ServerSettings, invocation: Invocation) -> None:
+    from webhook.workers import Plan, run_workers
+
+    given = click.get_current_context()
+    options = [
+        text
+        for option in given.command.params
+        if option.name not in _OF_WORKERS and given.params[option.name or ""] not in (None, "")
+        for text in (option.opts[0], str(given.params[option.name or ""]))
+    ]
+    # Without the current folder on the path: it may hold anything.
+    stem = [sys.executable, "-P", "-m", "cli.main", *["--debug"] * invocation.debug, "webhook"]
+
+    def command(port: int, name: str) -> list[str]:
+        return [*stem, *options, "--port", str(port), "--worker-name", name]
+
+    plan = Plan(count=count, settings=settings, command=command, announce=click.echo)
+    asyncio.run(run_workers(plan))
 
 
 def _chosen(value: float | None, default: float) -> float:

@@ -177,7 +177,8 @@ class Connection(web.RequestHandler):
             self.abort()
 
 
-def _unusable(host: str, port: int, error: OSError) -> UnavailableError:
+def unusable(host: str, port: int, error: OSError) -> UnavailableError:
+    """The error for an address that cannot be listened on."""
     return UnavailableError(
         f"address {host or '*'}:{port}",
         f"cannot listen there: {error.strerror or error}",
@@ -241,7 +242,7 @@ class Listener(web.Server):
             self._server = await self._bind(address, port, tls)
         except OSError as error:
             if host or error.errno not in _NO_FAMILY:
-                raise _unusable(host, port, error) from error
+                raise unusable(host, port, error) from error
             # Everywhere includes IPv6, which this machine does not have.
             self._server = await self._bind_ipv4(port, tls)
         number: int = self._server.sockets[0].getsockname()[1]
@@ -251,7 +252,7 @@ class Listener(web.Server):
         try:
             return await self._bind("0.0.0.0", port, tls)
         except OSError as error:
-            raise _unusable("0.0.0.0", port, error) from error
+            raise unusable("0.0.0.0", port, error) from error
 
     async def _bind(
         self, address: str | None, port: int, tls: ssl.SSLContext | None
@@ -262,9 +263,18 @@ class Listener(web.Server):
             port,
             ssl=tls,
             backlog=_BACKLOG,
+            reuse_port=self._settings.reuse_port or None,
             ssl_handshake_timeout=None if tls is None else self._settings.handshake_timeout_s,
             ssl_shutdown_timeout=None if tls is None else _SHUTDOWN_TIMEOUT_S,
         )
+
+    async def listen_locally(self, name: str) -> None:
+        """Listen to other processes of this machine, in plain HTTP.
+
+        Args:
+            name: Of an abstract Unix socket, which needs no file.
+        """
+        self._server = await self._loop.create_unix_server(self, f"\0{name}", backlog=_BACKLOG)
 
     def opened(self, connection: Connection) -> None:
         """Count a new connection; beyond the bound the longest idle one gives way, or this one."""

@@ -44,6 +44,10 @@ class HealthServer:
         port = self._settings.health_port or 0
         self._port = await self._listener.listen(self._settings.health_host, port, None)
 
+    async def start_locally(self, name: str) -> None:
+        """Answer other processes of this machine instead, by the name of an abstract socket."""
+        await self._listener.listen_locally(name)
+
     async def close(self) -> None:
         """End now."""
         await self._listener.close()

@@ -31,9 +31,12 @@ from webhook.offers import supply_of
 from webhook.policies import BrokenProfile, Policies
 from webhook.snapshot import Snapshot
 from webhook.where import Where
+from webhook.workload import TEMPLATE_PATHS, TemplatePath
 
 _NODES_DELAY_S: Final = 0.1
 """Changes of nodes that come together make one inventory: its cost grows with the nodes."""
+
+TemplatePaths = Mapping[str, tuple[TemplatePath, ...]]
 
 _log: Final = structlog.get_logger()
 
@@ -50,10 +53,14 @@ class LiveSource:
     Args:
         client: The connection to the API server.
         metrics: Where sizes and ages are shown.
+        template_paths: Where kinds keep their pod templates.
     """
 
-    def __init__(self, client: Client, metrics: Metrics) -> None:
+    def __init__(
+        self, client: Client, metrics: Metrics, *, template_paths: TemplatePaths = TEMPLATE_PATHS
+    ) -> None:
         self._metrics = metrics
+        self._template_paths = template_paths
         self._profiles = Cache(client, SHARING_PROFILES, keep_profile)
         self._namespaces = Cache(client, NAMESPACES, keep_labels)
         self._gpu_nodes = Cache(client, GPU_NODES, keep_node)
@@ -149,6 +156,7 @@ class LiveSource:
         policies = Policies(
             namespaces={name: labels for (_, name), labels in self._namespaces.items()},
             profiles={name: profile for (_, name), profile in self._profiles.items()},
+            template_paths=self._template_paths,
         )
         snapshot = Snapshot(policies=policies, inventory=self._inventory)
         self._look_up_ahead(policies)

@@ -110,6 +110,13 @@ class Metrics:
         """Read a cache's age whenever metrics are asked for."""
         self._age.labels(kind).set_function(age_s)
 
+    def watch_folder(self, is_current: Callable[[], bool]) -> None:
+        """Read whether a folder's newest content is in force, whenever metrics are asked for."""
+        gauge = self._gauge(
+            "folder_current", "1 where the folder's newest policies are in force, 0 where not."
+        )
+        gauge.set_function(lambda: float(is_current()))
+
     def describe(self, snapshot: Snapshot) -> None:
         """Take the sizes of a new snapshot."""
         broken = len(snapshot.broken)

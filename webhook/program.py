@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -26,8 +28,10 @@ from webhook.live import LiveSource
 from webhook.metrics import Metrics
 from webhook.server import PATH, AdmissionServer
 from webhook.settings import ServerSettings
-from webhook.snapshot import Snapshot, Source
+from webhook.snapshot import Source
+from webhook.static import StaticSource
 from webhook.tls import expiry, unready_reason
+from webhook.workload import TemplatePath
 
 _INTERRUPT_TIMEOUT_S: Final = 2.0
 _FILES_POLL_S: Final = 2.0
@@ -37,6 +41,7 @@ _ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 _log: Final = structlog.get_logger()
 
 Announce = Callable[[str], None]
+Signals = asyncio.Queue[signal.Signals]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +55,14 @@ class Serving:
     """Puts what files hold into the context."""
     announce: Announce
     """Tells a person one line."""
+    template_paths: Mapping[str, tuple[TemplatePath, ...]]
+    """Where kinds keep their pod templates."""
+    local_name: str = ""
+    """For one of several workers: the abstract socket on which it answers for its health."""
 
 
-async def serve_static(snapshot: Snapshot, serving: Serving) -> None:
-    """Serve one snapshot until a signal ends it.
+async def serve_static(source: StaticSource, serving: Serving) -> None:
+    """Serve what a folder holds until a signal ends it.
 
     Raises:
         UnavailableError: A port cannot be had.
@@ -63,8 +72,8 @@ async def serve_static(snapshot: Snapshot, serving: Serving) -> None:
         return
 
     metrics = Metrics()
-    metrics.describe(snapshot)
-    await _serve(lambda: snapshot, lambda: "", at_once, metrics=metrics, serving=serving)
+    async with _in_background(source.run(metrics), "folder"):
+        await _serve(source, lambda: "", at_once, metrics=metrics, serving=serving)
 
 
 async def serve_live(client: Client, serving: Serving) -> None:
@@ -88,7 +97,7 @@ async def _check_credentials(client: Client) -> None:
 
 
 async def _serve_watches(client: Client, metrics: Metrics, serving: Serving) -> None:
-    async with LiveSource(client, metrics) as source:
+    async with LiveSource(client, metrics, template_paths=serving.template_paths) as source:
         await _serve(
             source,
             lambda: source.waiting_for,
@@ -109,30 +118,77 @@ async def _serve(
     settings, context = serving.settings, serving.context
     server = AdmissionServer(source, settings, metrics, context.outer)
     async with AsyncExitStack() as stack:
-        signals = stack.enter_context(_signals())
+        signals = stack.enter_context(ending_signals())
         await stack.enter_async_context(_certificate(serving, metrics))
         checks = {
             "policies": waiting_for,
             "certificate": lambda: unready_reason(context),
             "server": lambda: "it is draining" if server.draining else "",
         }
-        if settings.health_port is not None:
-            health = HealthServer(settings, metrics, checks)
-            await health.start()
-            stack.push_async_callback(health.close)
-            host = _shown_host(settings.health_host)
-            serving.announce(f"health: http://{host}:{health.port}/readyz")
-        await server.start()
+        await _start_health(stack, HealthServer(settings, metrics, checks), serving)
         stack.push_async_callback(server.close)
+        if serving.local_name:
+            stack.callback(_watch_parent(signals))
+            # A worker that knows nothing yet leaves connections to the others.
+            first = await _first_of(signals, wait_ready)
+            if first is not None:
+                return
+        await server.start()
         # In the same turn of the loop, so no handshake finds nothing to be served with.
         serving.keeper.start()
-        address = f"https://{_shown_host(settings.host)}:{server.port}{PATH}"
+        address = f"https://{shown_host(settings.host)}:{server.port}{PATH}"
         await stack.enter_async_context(
             _in_background(_announce(wait_ready, serving.announce, address), "announcement")
         )
         first = await signals.get()
         _log.info("ending began", signal=first.name)
         await _end(server, signals, first)
+
+
+async def _start_health(stack: AsyncExitStack, health: HealthServer, serving: Serving) -> None:
+    settings = serving.settings
+    if serving.local_name:
+        await health.start_locally(serving.local_name)
+    elif settings.health_port is not None:
+        await health.start()
+        address = f"http://{shown_host(settings.health_host)}:{health.port}/readyz"
+        serving.announce(f"health: {address}")
+    stack.push_async_callback(health.close)
+
+
+def _watch_parent(signals: Signals) -> Callable[[], object]:
+    """Let the end of standard input end the program: whoever started it is gone.
+
+    Returns:
+        What ends the watching.
+    """
+    loop = asyncio.get_running_loop()
+    stdin = sys.stdin.fileno()
+
+    def look() -> None:
+        if not os.read(stdin, 4096):
+            loop.remove_reader(stdin)
+            signals.put_nowait(signal.SIGTERM)
+
+    loop.add_reader(stdin, look)
+    return lambda: loop.remove_reader(stdin)
+
+
+async def _first_of(
+    signals: Signals, wait_ready: Callable[[], Awaitable[None]]
+) -> signal.Signals | None:
+    """The signal that came before we were ready; None if none did."""
+    ended = asyncio.ensure_future(signals.get())
+    ready = asyncio.ensure_future(wait_ready())
+    try:
+        await asyncio.wait((ended, ready), return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return ended.result()
+        await ready
+        return None
+    finally:
+        ended.cancel()
+        ready.cancel()
 
 
 async def _announce(
@@ -145,9 +201,7 @@ async def _announce(
     announce(f"ready: {address}")
 
 
-async def _end(
-    server: AdmissionServer, signals: asyncio.Queue[signal.Signals], first: signal.Signals
-) -> None:
+async def _end(server: AdmissionServer, signals: Signals, first: signal.Signals) -> None:
     quick = first is signal.SIGINT
     draining = asyncio.create_task(
         server.drain(
@@ -160,16 +214,16 @@ async def _end(
             await draining
 
 
-async def _second(signals: asyncio.Queue[signal.Signals], draining: asyncio.Task[None]) -> None:
+async def _second(signals: Signals, draining: asyncio.Task[None]) -> None:
     await signals.get()
     draining.cancel()
 
 
 @contextmanager
-def _signals() -> Iterator[asyncio.Queue[signal.Signals]]:
+def ending_signals() -> Iterator[Signals]:
     """A queue of the signals that end the program."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    queue: Signals = asyncio.Queue()
     ends = (signal.SIGTERM, signal.SIGINT)
     for end in ends:
         loop.add_signal_handler(end, queue.put_nowait, end)
@@ -204,7 +258,8 @@ async def _in_background(work: Awaitable[None], name: str) -> AsyncIterator[None
             await task
 
 
-def _shown_host(host: str) -> str:
+def shown_host(host: str) -> str:
+    """A host as it stands in an address."""
     if host in _ANY_HOST:
         return "localhost"
     return f"[{host}]" if ":" in host else host

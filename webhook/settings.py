@@ -17,6 +17,9 @@ class ServerSettings:
     health_port: int | None = 8080
     """Plain HTTP for probes and metrics; None for none."""
 
+    reuse_port: bool = False
+    """Whether other processes listen on the same port, each for its part of the connections."""
+
     keepalive_timeout_s: float = 300.0
     """Far above the 90 s after which the API server drops idle connections: whoever closes first
     may do so under a request on its way, and the API server does not repeat a POST

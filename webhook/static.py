@@ -4,25 +4,43 @@ SharingProfile manifests   the profiles
 Namespace manifests        the namespaces and their labels
 GPUNode, Node manifests    the inventory, as a cluster shows it
 entries of a --nodes file  the inventory, as a person writes it
+
+The folder is looked at again and again: what it holds is compared, not dates or events, since a
+kubelet swaps a link to a folder, of which watches tell unreliably. A change is taken once it has
+settled and is sound; until then the policies before it stay in force.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sharing.documents import Document, objects_of, read_path
+import structlog
+
+from sharing.documents import Document, contents_hash, objects_of, read_path
 from sharing.errors import InputError, shown
 from sharing.nodefile import read_nodes
 from webhook.manifests import sort_out
+from webhook.metrics import Metrics
 from webhook.policies import Policies
 from webhook.snapshot import Snapshot
+from webhook.workload import TEMPLATE_PATHS, TemplatePath
 
+POLL_S: Final = 2.0
+TemplatePaths = Mapping[str, tuple[TemplatePath, ...]]
+
+_log: Final = structlog.get_logger()
 _NODE_KINDS: Final = frozenset({"GPUNode", "GPUNodeList", "Node", "NodeList"})
 
 
-def read_static(folder: Path) -> Snapshot:
+def read_static(folder: Path, template_paths: TemplatePaths = TEMPLATE_PATHS) -> Snapshot:
     """What a folder says.
+
+    Args:
+        folder: Where the manifests are.
+        template_paths: Where kinds keep their pod templates.
 
     Raises:
         InputError: A file is wrong; the error names file, document and field.
@@ -45,9 +63,72 @@ def read_static(folder: Path) -> Snapshot:
             fix="move it out of the folder",
         )
     return Snapshot(
-        policies=Policies(namespaces=manifests.namespaces, profiles=manifests.profiles),
+        policies=Policies(
+            namespaces=manifests.namespaces,
+            profiles=manifests.profiles,
+            template_paths=template_paths,
+        ),
         inventory=read_nodes(nodes) if nodes else None,
     )
+
+
+class StaticSource:
+    """The newest sound snapshot of a folder.
+
+    Args:
+        folder: Where the manifests are.
+        template_paths: Where kinds keep their pod templates.
+
+    Raises:
+        InputError: The folder is wrong from the start.
+    """
+
+    def __init__(self, folder: Path, template_paths: TemplatePaths = TEMPLATE_PATHS) -> None:
+        self._folder = folder
+        self._template_paths = template_paths
+        # Before it is read: a change in between is a change.
+        self._taken = self._seen = contents_hash(folder)
+        self._snapshot = read_static(folder, template_paths)
+        self._is_current = True
+
+    def __call__(self) -> Snapshot:
+        """The newest snapshot."""
+        return self._snapshot
+
+    async def run(self, metrics: Metrics, *, poll_s: float = POLL_S) -> None:
+        """Follow the folder until cancelled.
+
+        Args:
+            metrics: Where sizes are shown, and whether the folder's newest content is in force.
+            poll_s: Seconds between two looks; a change is taken when two of them saw the same.
+        """
+        metrics.describe(self._snapshot)
+        metrics.watch_folder(lambda: self._is_current)
+        while True:
+            await asyncio.sleep(poll_s)
+            await self._look(metrics)
+
+    async def _look(self, metrics: Metrics) -> None:
+        seen = await asyncio.to_thread(contents_hash, self._folder)
+        settled, self._seen = seen == self._seen, seen
+        if seen == self._taken or not settled:
+            return
+        self._taken = seen
+        try:
+            snapshot = await asyncio.to_thread(read_static, self._folder, self._template_paths)
+        except InputError as error:
+            self._is_current = False
+            _log.warning("changed policies were not taken", error=str(error))
+            return
+        self._is_current = True
+        self._snapshot = snapshot
+        metrics.describe(snapshot)
+        _log.info(
+            "changed policies were taken",
+            profiles=len(snapshot.policies.profiles),
+            namespaces=len(snapshot.policies.namespaces),
+            nodes=len(snapshot.inventory.nodes) if snapshot.inventory else 0,
+        )
 
 
 def _describes_nodes(document: Document) -> bool:

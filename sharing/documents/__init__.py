@@ -13,7 +13,7 @@ what JSON has (dict, list, str, int, float, bool, None), and a mistake names its
     writing  values → YAML
 """
 
-from sharing.documents.folder import read_path
+from sharing.documents.folder import contents_hash, read_path
 from sharing.documents.objects import KubeObject, objects_of
 from sharing.documents.reading import MOST_BYTES, Document, read_documents, read_file
 from sharing.documents.writing import write_documents
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_BYTES",
     "Document",
     "KubeObject",
+    "contents_hash",
     "objects_of",
     "read_documents",
     "read_file",

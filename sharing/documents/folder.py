@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sharing.documents.reading import Document, read_file
+from sharing.documents.reading import MOST_BYTES, Document, read_file
 from sharing.errors import InputError
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -37,6 +38,27 @@ def read_path(path: Path) -> tuple[Document, ...]:
     if len(files) > _MOST_FILES:
         raise InputError(str(path), f"there are {len(files)} files", expected=f"{_MOST_FILES}")
     return tuple(document for file in files for document in read_file(file))
+
+
+def contents_hash(path: Path) -> str:
+    """A hash of what ``read_path`` would read: names and contents, whatever the dates say.
+
+    Never raises: what cannot be read has a hash as well, which changes once it can be.
+    """
+    found = hashlib.sha256()
+    try:
+        files = sorted(_files(path))
+    except InputError as error:
+        return f"unreadable: {error.wrong}"
+    for file in files[: _MOST_FILES + 1]:
+        try:
+            with file.open("rb") as opened:
+                content = opened.read(MOST_BYTES + 1)
+        except OSError as error:
+            content = f"unreadable: {error.strerror}".encode()
+        found.update(f"{file}\0{len(content)}\0".encode(errors="surrogateescape"))
+        found.update(content)
+    return found.hexdigest()
 
 
 def _files(folder: Path) -> Iterator[Path]:

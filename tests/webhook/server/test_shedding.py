@@ -98,7 +98,6 @@ async def test_a_loop_that_hangs_turns_reviews_away_and_takes_them_again(
 ) -> None:
     async with serving(authority, most_lag_s=0.1) as served:
         body = json.dumps(review(pod())).encode()
-        assert (await served.post(body))[0] == 200
 
         async def hang() -> None:
             while True:
@@ -107,10 +106,11 @@ async def test_a_loop_that_hangs_turns_reviews_away_and_takes_them_again(
                 await asyncio.sleep(0)
 
         hanging = asyncio.create_task(hang())
-        await until(lambda: served.server._lag.overloaded)
+        await until(lambda: served.server._lag.overloaded, timeout_s=40)
         status, headers, _ = await served.post(body)
         hanging.cancel()
 
         assert (status, headers["Retry-After"], headers["Connection"]) == (503, "1", "close")
-        await until(lambda: not served.server._lag.overloaded)
-        assert (await served.post(body))[0] == 200
+        # By itself, as soon as the machine lets it.
+        await until(lambda: not served.server._lag.overloaded, timeout_s=40)
+        assert (await served.ask(review(pod())))["response"]["allowed"] is True
