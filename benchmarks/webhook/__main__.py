@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,15 @@ from benchmarks.webhook.credentials import Credentials
 from benchmarks.webhook.loads import Bench
 from benchmarks.webhook.machine import Cores, quietness, resident_mb
 from benchmarks.webhook.processes import Command, Load, Webhook, go_command, our_command
-from benchmarks.webhook.report import NEW_CONNECTION, OURS, SERVERS, Results, figures, show
+from benchmarks.webhook.report import (
+    COMPARED,
+    NEW_CONNECTION,
+    OURS,
+    SERVERS,
+    Results,
+    figures,
+    show,
+)
 from benchmarks.webhook.restarts import Restarts
 from benchmarks.webhook.reviews import ReviewInput, inputs
 from benchmarks.webhook.rounds import measure_rounds
@@ -35,6 +44,7 @@ from sharing.errors import GpuSharingError
 
 _SMALL: Final = 10
 _LARGE: Final = 10_000
+_CROWD: Final = "crowd"
 _BUSY: Final = 0.5
 
 
@@ -44,7 +54,7 @@ class Effort:
 
     sample_s: float
     rounds: int
-    """Of the typical review."""
+    """Of the typical reviews."""
     other_rounds: int
     rates: tuple[float, ...]
     latency_s: float
@@ -56,7 +66,7 @@ _FULL: Final = Effort(
     sample_s=1.0, rounds=9, other_rounds=4, rates=(50.0, 200.0, 1000.0), latency_s=10.0, restarts=5
 )
 _QUICK: Final = Effort(
-    sample_s=0.2, rounds=3, other_rounds=1, rates=(200.0,), latency_s=1.0, restarts=1
+    sample_s=0.1, rounds=3, other_rounds=1, rates=(200.0,), latency_s=0.5, restarts=1
 )
 
 
@@ -77,6 +87,7 @@ class Run:
         self._console = console
         self._cores = Cores.choose()
         self._results = Results()
+        self._began_s = time.monotonic()
         self.inputs: dict[str, ReviewInput] = {one.name: one for one in inputs()}
 
     def measure(self) -> Results:
@@ -109,9 +120,9 @@ class Run:
         self._say("starting " + ", ".join(command.name for command in commands))
         started = {}
         for command in commands:
-            server = Webhook(
-                command, self._credentials, core=self._cores.server, folder=self._folder
-            )
+            # What is only looked at for its memory does not share the core of what is timed.
+            core = self._cores.client if command.name == _CROWD else self._cores.server
+            server = Webhook(command, self._credentials, core=core, folder=self._folder)
             stack.callback(server.close)
             started[command.name] = server
         for server in started.values():
@@ -131,7 +142,7 @@ class Run:
             bench.check(asked)
         for kind, asked in self.inputs.items():
             self._say(f"CPU: {kind}")
-            rounds = effort.rounds if kind == "typical" else effort.other_rounds
+            rounds = effort.rounds if kind in COMPARED else effort.other_rounds
             results.cpu[kind] = measure_rounds(
                 SERVERS, partial(bench.cpu_us, asked=asked), rounds=rounds
             )
@@ -152,7 +163,9 @@ class Run:
 
     def _grow(self, stack: ExitStack, load: Load, small: Path) -> None:
         large = write_world(self._folder / "large", _LARGE)
-        bench = self._bench(stack, load, [our_command("ten", small), our_command("many", large)])
+        crowd = write_world(self._folder / "crowd", _SMALL, namespaces=_LARGE)
+        worlds = {"ten": small, "many": large, _CROWD: crowd}
+        bench = self._bench(stack, load, [our_command(*world) for world in worlds.items()])
         typical = self.inputs["typical"]
         bench.check(typical)
         self._say(f"CPU: {_SMALL} and {_LARGE:,} namespaces, profiles and nodes")
@@ -161,8 +174,10 @@ class Run:
             lambda name: bench.cpu_us(name, typical),
             rounds=max(self._effort.other_rounds, 3),
         )
+        bench.cpu_us(_CROWD, typical)
         self._results.growth = rounds.ratio("many", "ten")
         self._results.large_mb = resident_mb(bench.servers["many"].pid)
+        self._results.crowd_mb = resident_mb(bench.servers[_CROWD].pid)
 
     def _restart(self, load: Load, small: Path) -> None:
         restarts = Restarts(
@@ -178,7 +193,8 @@ class Run:
         )
 
     def _say(self, what: str) -> None:
-        self._console.print(f"[dim]{what}[/dim]", highlight=False)
+        passed_s = time.monotonic() - self._began_s
+        self._console.print(f"[dim]{passed_s:4.0f} s  {what}[/dim]", highlight=False)
 
 
 @click.command()

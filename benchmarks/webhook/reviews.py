@@ -14,6 +14,10 @@ from typing import Any, Final
 NAMESPACE: Final = "team-0"
 UID: Final = "00000000-0000-4000-8000-000000000000"
 """Stands in the bodies for the request's uid; the load generator writes another each time."""
+_SUFFIX: Final = "x7k2p"
+"""End of the name of the token's volume; the API server makes up another one for each pod."""
+_SERIAL: Final = "no-two-alike"
+"""Stands in pods that differ from each other for what differs."""
 _FEW_VARIABLES: Final = 4
 _MANY_VARIABLES: Final = 1500
 
@@ -26,6 +30,8 @@ class ReviewInput:
     body: bytes
     meaning: str
     """For the table."""
+    marks: tuple[str, ...] = ()
+    """Texts in the body that the load generator replaces by others in each request."""
 
     @property
     def pod(self) -> dict[str, Any] | None:
@@ -39,21 +45,30 @@ class ReviewInput:
 
 
 def inputs() -> tuple[ReviewInput, ...]:
-    """All reviews of the benchmark, the typical one first."""
+    """All reviews of the benchmark, the typical one first.
+
+    Pods of one workload come in a row, and differ as its pods do: in the uid of the review and in
+    the name of the token's volume. Those of ``unlike`` have no twin, so no server can gain by
+    remembering anything.
+    """
     typical = _typical(_FEW_VARIABLES)
+    unlike = deepcopy(typical)
+    unlike["metadata"]["annotations"]["example.com/serial"] = _SERIAL
     foreign = _without_gpus(typical)
     many = _typical(_MANY_VARIABLES)
     denied = deepcopy(typical)
     denied["spec"]["containers"][1]["securityContext"] = {"privileged": True}
     listed = (
         ("typical", typical, "three containers, two of them with a GPU, managedFields"),
+        ("unlike", unlike, "the same, but no pod is like another"),
         ("foreign", foreign, "the same pod without a GPU: allowed, no patch"),
         ("small", _small(), "one container, no managedFields"),
         ("env1500", many, "1,500 variables"),
         ("denied", denied, "a privileged container beside a share"),
     )
     made = [
-        ReviewInput(name=name, body=review(pod), meaning=meaning) for name, pod, meaning in listed
+        ReviewInput(name=name, body=review(pod), meaning=meaning, marks=(_SUFFIX, _SERIAL))
+        for name, pod, meaning in listed
     ]
     broken = made[0].body[: len(made[0].body) // 2]
     made.append(ReviewInput(name="malformed", body=broken, meaning="half of a review"))
@@ -150,7 +165,7 @@ def _small() -> dict[str, Any]:
 
 def _pod(containers: list[dict[str, Any]], volumes: list[dict[str, Any]]) -> dict[str, Any]:
     token = {
-        "name": "kube-api-access-x7k2p",
+        "name": f"kube-api-access-{_SUFFIX}",
         "projected": {
             "sources": [
                 {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
@@ -232,7 +247,7 @@ def _container(name: str, variables: dict[str, str]) -> dict[str, Any]:
         "resources": {},
         "volumeMounts": [
             {
-                "name": "kube-api-access-x7k2p",
+                "name": f"kube-api-access-{_SUFFIX}",
                 "readOnly": True,
                 "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
             }

@@ -24,37 +24,38 @@ _LAYOUT: Final = [
 ]
 
 
-def write_world(folder: Path, size: int) -> Path:
+def write_world(folder: Path, size: int, *, namespaces: int | None = None) -> Path:
     """Write a world of so many namespaces, profiles and nodes; returns its folder.
 
     Args:
         folder: Where it goes; created.
         size: How many of each kind.
+        namespaces: How many namespaces, where there are more of them than of the rest.
     """
     folder.mkdir(parents=True)
-    objects: list[dict[str, Any]] = []
-    for index in range(size):
-        objects.append(
-            {
-                "apiVersion": "gpu.sharing/v1alpha1",
-                "kind": "SharingProfile",
-                "metadata": {"name": f"profile-{index}"},
-                "spec": SPEC,
-            }
-        )
-        objects.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {
-                    "name": f"team-{index}",
-                    "labels": {
-                        "gpu.sharing/profile": f"profile-{index}",
-                        "kubernetes.io/metadata.name": f"team-{index}",
-                    },
+    objects: list[dict[str, Any]] = [
+        {
+            "apiVersion": "gpu.sharing/v1alpha1",
+            "kind": "SharingProfile",
+            "metadata": {"name": f"profile-{index}"},
+            "spec": SPEC,
+        }
+        for index in range(size)
+    ]
+    objects += [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": f"team-{index}",
+                "labels": {
+                    "gpu.sharing/profile": f"profile-{index % size}",
+                    "kubernetes.io/metadata.name": f"team-{index}",
                 },
-            }
-        )
+            },
+        }
+        for index in range(namespaces or size)
+    ]
     nodes = [
         {
             "name": f"node-{index}",

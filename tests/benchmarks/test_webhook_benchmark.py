@@ -54,6 +54,15 @@ with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
 INPUTS = {one.name: one for one in inputs()}
 
 
+def test_what_differs_from_pod_to_pod_stands_in_the_bodies() -> None:
+    typical, unlike = INPUTS["typical"], INPUTS["unlike"]
+
+    assert typical.body.count(UID.encode()) == 1
+    # The token's volume, its mount in three containers, and who owns these fields.
+    assert [typical.body.count(mark.encode()) for mark in typical.marks] == [7, 0]
+    assert [unlike.body.count(mark.encode()) for mark in unlike.marks] == [7, 1]
+
+
 def patched(operations: list[dict[str, Any]]) -> bytes:
     patch = base64.b64encode(json.dumps(operations).encode()).decode()
     response = {"uid": UID, "allowed": True, "patchType": "JSONPatch", "patch": patch}
@@ -78,6 +87,7 @@ def test_each_review_gets_the_verdict_that_it_is_there_for(tmp_path: Path) -> No
 
     assert {name: one.verdict for name, one in found.items()} == {
         "typical": "allowed",
+        "unlike": "allowed",
         "foreign": "allowed",
         "small": "allowed",
         "env1500": "allowed",
@@ -161,7 +171,7 @@ def test_the_figures_have_the_keys_that_others_read() -> None:
     results = Results(
         cpu={name: rounds_of(3000.0) for name in INPUTS},
         growth=Figure(median=1.0, low=0.9, high=1.1),
-        large_mb=100.0,
+        crowd_mb=100.0,
         survived=Survived(
             restarts=5,
             changes=5,
@@ -180,6 +190,7 @@ def test_the_figures_have_the_keys_that_others_read() -> None:
         "cpu_ratio_go_idiom": 1.0,
         "cpu_ratio_go_hand": 1.0,
         "cpu_ratio_go_lean": 1.0,
+        "cpu_ratio_go_idiom_unlike": 1.0,
         "cpu_us_ours": 3000.0,
         "env1500_ms": 3.0,
         "growth_10_to_10000": 1.0,

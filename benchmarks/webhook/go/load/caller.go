@@ -24,11 +24,14 @@ type caller struct {
 	client *http.Client
 	url    string
 	body   []byte
-	uidAt  int // where the uid stands in the body; -1 where it has none
-	uidLen int
+	uid    part // empty where the body has none
+	marks  []part
 	status int
 	next   atomic.Int64
 }
+
+// A part of the body that is another one in each request.
+type part struct{ begins, ends int }
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -66,14 +69,30 @@ func newCaller(asked *command, dial dialer) (*caller, error) {
 		}},
 		url:    asked.URL + "?timeout=10s",
 		body:   body,
-		uidAt:  bytes.Index(body, []byte(asked.UID)),
-		uidLen: len(asked.UID),
 		status: asked.Status,
 	}
-	if made.uidLen == 0 {
-		made.uidAt = -1
+	made.next.Store(time.Now().UnixMicro())
+	for _, found := range parts(body, asked.UID) {
+		made.uid = found
+	}
+	for _, mark := range asked.Marks {
+		made.marks = append(made.marks, parts(body, mark)...)
 	}
 	return made, nil
+}
+
+// Where a text stands in a body.
+func parts(body []byte, text string) []part {
+	var found []part
+	for from := 0; text != ""; {
+		at := bytes.Index(body[from:], []byte(text))
+		if at < 0 {
+			break
+		}
+		found = append(found, part{from + at, from + at + len(text)})
+		from += at + len(text)
+	}
+	return found
 }
 
 func (c *caller) close() { c.client.CloseIdleConnections() }
@@ -132,14 +151,20 @@ func (c *caller) send(ctx context.Context, body []byte) (int, string, []byte, er
 	return response.StatusCode, response.Header.Get("Retry-After"), answer, err
 }
 
-// A copy of the body with a uid of its own.
+// A copy of the body with a uid of its own, and other marks.
 func (c *caller) fresh() ([]byte, []byte) {
 	body := bytes.Clone(c.body)
-	if c.uidAt < 0 {
+	number := fmt.Appendf(nil, "%020d", c.next.Add(1))
+	for _, mark := range c.marks {
+		fill(body[mark.begins:mark.ends], number)
+	}
+	if c.uid.ends == 0 {
 		return body, nil
 	}
-	number := fmt.Appendf(nil, "%012d", c.next.Add(1))
-	uid := body[c.uidAt : c.uidAt+c.uidLen]
-	copy(uid[len(uid)-len(number):], number)
+	uid := body[c.uid.begins:c.uid.ends]
+	fill(uid[len(uid)-12:], number)
 	return body, uid
 }
+
+// The last digits of a number, as many as there is room for.
+func fill(room, number []byte) { copy(room, number[len(number)-len(room):]) }

@@ -18,8 +18,9 @@ type command struct {
 	URL         string   `json:"url"`
 	Authorities string   `json:"authorities"` // file of PEM
 	ServerName  string   `json:"server_name"`
-	Body        string   `json:"body"` // file
-	UID         string   `json:"uid"`  // what stands in the body for the request's uid
+	Body        string   `json:"body"`  // file
+	UID         string   `json:"uid"`   // what stands in the body for the request's uid
+	Marks       []string `json:"marks"` // other texts in it that differ from request to request
 	Status      int      `json:"status"`
 	PID         int      `json:"pid"` // of the server, for its CPU time
 	Connections int      `json:"connections"`
