@@ -29,9 +29,15 @@ _WHOLE: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 def asked_in_annotations(
-    annotations: Mapping[str, Any], containers: Sequence[Container]
+    annotations: Mapping[str, Any], containers: Sequence[Container], served: str = ""
 ) -> dict[str, ForeignAsk]:
     """What KAI's annotations ask for, by container name.
+
+    Args:
+        annotations: The pod's.
+        containers: Its containers, app containers first.
+        served: The container that an earlier pass served by them, if any: another webhook may
+            have put one in front of it since.
 
     Raises:
         RequestError: A value means nothing, two forms stand side by side, or no container has
@@ -46,7 +52,7 @@ def asked_in_annotations(
             where, f"it stands beside {found[0]}", "one of them", "gpu-fraction: '0.5'"
         )
     for key in found:
-        name = str(annotations.get(_CONTAINER, names[0] if names else ""))
+        name = str(annotations.get(_CONTAINER, served or (names[0] if names else "")))
         _check_named(_CONTAINER, name, names)
         asks[name] = _asked(annotations, key)
     for key in sorted(annotations):

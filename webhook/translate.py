@@ -56,7 +56,9 @@ def asked_elsewhere(
         return {}
     by_name = {}
     if System.KAI in vocabulary.systems:
-        by_name = asked_in_annotations(annotations, [container for container, _, _ in wanted])
+        bare = (c.name for c, found, was in wanted if was and not (found.named or found.foreign))
+        containers = [container for container, _, _ in wanted]
+        by_name = asked_in_annotations(annotations, containers, next(bare, ""))
     foreign = {}
     for container, resources, _ in wanted:
         try:
