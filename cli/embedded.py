@@ -71,6 +71,7 @@ def parse_nodes(text: str) -> tuple[NodeSpec, ...]:
 
 
 async def _run(nodes: tuple[NodeSpec, ...], kubeconfig: Path, port: int) -> None:
+    from cli.trial.embeddedground import EmbeddedGround
     from cli.trial.installation import Installation
 
     stop = asyncio.Event()
@@ -82,9 +83,10 @@ async def _run(nodes: tuple[NodeSpec, ...], kubeconfig: Path, port: int) -> None
         click.echo(f"{text}…", err=True)
 
     with tempfile.TemporaryDirectory(prefix="gs-", ignore_cleanup_errors=True) as folder:
-        async with Installation(Path(folder), nodes, port=port, told=tell) as installed:
-            _write_kubeconfig(installed.cluster.kubeconfig(), kubeconfig)
-            click.echo(f"embedded cluster at {installed.cluster.api.url}")
+        ground = EmbeddedGround(Path(folder), nodes, port=port)
+        async with Installation(ground, Path(folder), told=tell):
+            _write_kubeconfig(ground.cluster.kubeconfig(), kubeconfig)
+            click.echo(f"embedded cluster at {ground.cluster.api.url}")
             click.echo(f"  kubectl --kubeconfig {kubeconfig} get nodes")
             click.echo(f"  state and logs: {folder}")
             await stop.wait()

@@ -1,7 +1,7 @@
 """Runs a scenario's pods and reads back what became of them.
 
 Sources: the API server for pods and GPUNodes, each kubelet's PodResources for devices, the
-kubelet's containers for what they see, NVML for the GPUs.
+containers for what they see, NVML for the GPUs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import orjson
 
 from cli.trial.asking import asked, gpu_resource
 from cli.trial.facts import ContainerFacts, Facts, GpuFacts, PodFacts, ShareFacts
-from cli.trial.installation import Installation, until
+from cli.trial.ground import Place
+from cli.trial.installation import Installation
+from cli.trial.objects import until
 from cli.trial.scenario import PodSpec, Scenario
 from sharing.api.layout import LayoutSpec
 from sharing.cluster.errors import ApiError
@@ -25,11 +27,11 @@ from sharing.errors import UnavailableError
 from sharing.names import GRANTS_ANNOTATION
 from sharing.nvml.driver import Driver
 from sharing.nvml.observed import ObservedGpu
+from sharing.plugin.binding import SHARES_ENV
 from sharing.plugin.proto import podresources_pb2
 from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
 
 _SETTLE_TIMEOUT_S: Final = 20.0
-_SEEN: Final = ("NVIDIA_", "CUDA_", "GPU_SHARING_")
 _ENDED: Final = ("Running", "Failed", "Succeeded")
 
 Devices = Mapping[tuple[str, str, str], Mapping[str, tuple[str, ...]]]
@@ -43,8 +45,9 @@ async def run(scenario: Scenario, installed: Installation) -> Facts:
     admitted = time.monotonic()
     await _settle(scenario.pods, drafts, installed)
     settled = time.monotonic()
-    devices = {node.name: await read_devices(installed, node.name) for node in installed.nodes}
-    gpus = [gpu for node in installed.nodes for gpu in await _gpus(installed, node.name, devices)]
+    places = installed.ground.places
+    devices = {place.name: await read_devices(place) for place in places}
+    gpus = [gpu for place in places for gpu in await _gpus(installed, place, devices)]
     index_by_uuid = {gpu.uuid: gpu.index for gpu in gpus}
     pods = [await _read(draft, installed, devices, index_by_uuid) for draft in drafts]
     return Facts(
@@ -65,7 +68,8 @@ async def _create(pod: PodSpec, installed: Installation) -> PodFacts:
         message="", warnings=(), phase=None, node=None, containers=(),
     )  # fmt: skip
     try:
-        created = await installed.client.create(PODS, pod.manifest, warnings=warnings)
+        manifest = installed.ground.fitted(pod.manifest)
+        created = await installed.objects.create(PODS, manifest, warnings=warnings)
     except ApiError as error:
         if not error.code:
             raise
@@ -106,10 +110,11 @@ def _is_waiting(pod: Mapping[str, Any] | None) -> bool:
     return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
 
-async def read_devices(installed: Installation, node: str) -> Devices:
-    """What a node's kubelet says about who holds which device."""
-    socket = installed.cluster.node_folder(node) / "kubelet" / "pod-resources" / "kubelet.sock"
-    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+async def read_devices(place: Place) -> Devices:
+    """What a node's kubelet says about who holds which device; nothing if it cannot be asked."""
+    if place.pod_resources is None:
+        return {}
+    async with grpc.aio.insecure_channel(f"unix:{place.pod_resources}") as channel:
         answer = await PodResourcesListerStub(channel).List(
             podresources_pb2.ListPodResourcesRequest(), timeout=10
         )
@@ -139,13 +144,16 @@ async def _read(
     containers = []
     for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
         key = (namespace, name, container["name"])
-        facts = _container(installed, node, key, devices.get(node or "", {}).get(key, {}))
-        ids = facts.device_ids
+        held = devices.get(node or "", {}).get(key, {})
+        facts = await _container(installed, node, key, held)
+        uuids = [device_id.partition("::")[0] for device_id in facts.device_ids]
         containers.append(
             replace(
                 facts,
                 resource=gpu_resource(container)[0],
-                gpus=tuple(sorted({index_by_uuid[each.partition("::")[0]] for each in ids})),
+                gpus=tuple(
+                    sorted({index_by_uuid[uuid] for uuid in uuids if uuid in index_by_uuid})
+                ),
                 why=reasons.get(container["name"], ""),
             )
         )
@@ -155,23 +163,27 @@ async def _read(
     )  # fmt: skip
 
 
-def _container(
+async def _container(
     installed: Installation,
     node: str | None,
     key: tuple[str, str, str],
     listed: Mapping[str, tuple[str, ...]],
 ) -> ContainerFacts:
     """What a container holds and sees; one that has finished is listed no more, but has seen."""
-    view = installed.cluster.kubelets[node].view(*key) if node else None
-    held = listed or (view.devices if view else {})
-    sees = {} if view is None else {k: v for k, v in view.env.items() if k.startswith(_SEEN)}
+    view = None
+    if node is not None:
+        place = installed.place(node)
+        view = await installed.ground.view(installed.client, place, key[:2], key[2])
+    sees = {} if view is None else view.env
+    ids = [device_id for held in listed.values() for device_id in held]
     return ContainerFacts(
         name=key[2],
         resource=None,
-        device_ids=tuple(device_id for ids in held.values() for device_id in ids),
+        device_ids=tuple(ids or filter(None, sees.get(SHARES_ENV, "").split(","))),
         gpus=(),
         sees=sees,
-        device_nodes=() if view is None else tuple(each.path for each in view.nodes),
+        device_nodes=() if view is None else view.device_nodes,
+        mounts=() if view is None else view.mounts,
         why="",
     )
 
@@ -193,20 +205,22 @@ def _trouble(status: Mapping[str, Any]) -> str:
 
 
 async def _gpus(
-    installed: Installation, node: str, devices: Mapping[str, Devices]
+    installed: Installation, place: Place, devices: Mapping[str, Devices]
 ) -> list[GpuFacts]:
     """A node's GPUs: NVML beside GPUNode status, shares beside the kubelet's holders."""
-    status = (await installed.client.get(GPU_NODES, node)).get("status") or {}
+    if place.kubelet is None:
+        return []  # neither its NVML nor its kubelet is within reach
+    status = (await installed.client.get(GPU_NODES, place.name)).get("status") or {}
     reported = {gpu["uuid"]: gpu for gpu in status.get("gpus") or ()}
     holders = {
         device_id: "/".join(key)
-        for key, held in devices[node].items()
+        for key, held in devices[place.name].items()
         for ids in held.values()
         for device_id in ids
     }
-    with Driver(installed.state_file(node)) as driver:
+    with Driver(place.gpus) as driver:
         observed = driver.observe()
-    return [_gpu(node, gpu, reported.get(gpu.uuid, {}), holders) for gpu in observed.gpus]
+    return [_gpu(place.name, gpu, reported.get(gpu.uuid, {}), holders) for gpu in observed.gpus]
 
 
 def _gpu(

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import orjson
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFacts:
@@ -19,12 +21,14 @@ class ContainerFacts:
     resource: str | None
     """The extended resource in its limits at the API server."""
     device_ids: tuple[str, ...]
-    """What the kubelet's PodResources say it holds."""
+    """What the kubelet's PodResources say it holds; what it saw, if it has ended."""
     gpus: tuple[int, ...]
     """Indices of the GPUs behind the devices, on its node."""
     sees: Mapping[str, str]
     """Environment about GPUs inside the container, CDI edits included."""
     device_nodes: tuple[str, ...]
+    mounts: tuple[str, ...]
+    """Mount points beyond those that every container has."""
     why: str
     """The reason that the webhook recorded on the pod."""
 
@@ -84,4 +88,5 @@ class Facts:
 
     def to_json(self) -> dict[str, Any]:
         """The facts as plain JSON values."""
-        return asdict(self)
+        plain: dict[str, Any] = orjson.loads(orjson.dumps(asdict(self)))
+        return plain

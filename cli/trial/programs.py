@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +26,17 @@ class Program:
         arguments: The command line after ``gpu-sharing``.
         log: Where its log goes.
         ready: What the line says that it prints when it is ready.
+        inside: Words before the command line, such as those that enter another namespace.
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], *, log: Path, ready: str = "ready"
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        log: Path,
+        ready: str = "ready",
+        inside: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.name = name
         self.printed: tuple[str, ...] = ()
@@ -36,6 +44,7 @@ class Program:
         self._ready = ready
         self._arguments = tuple(arguments)
         self._log = log
+        self._inside = inside
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -52,9 +61,10 @@ class Program:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "cli.main", *self._arguments,
+                *self._command(),
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # Ctrl-C is for the trial, which then ends them in order
             )  # fmt: skip
         self._process = process
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -69,6 +79,12 @@ class Program:
             self._process = None
             raise self._error(f"ended at its start with exit status {code}")
         self.printed = printed
+
+    def _command(self) -> tuple[str, ...]:
+        """Elsewhere a parent's process id says nothing, and whoever runs that place ends it."""
+        if words := self._inside():
+            return (*words, sys.executable, "-m", "cli.main", *self._arguments)
+        return (sys.executable, "-m", "cli.trial.child", str(os.getpid()), *self._arguments)
 
     async def _until_ready(self, stdout: asyncio.StreamReader) -> tuple[str, ...]:
         """Its lines up to the one that says so; none if the program ended before."""
@@ -89,15 +105,21 @@ class Program:
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
             return
-        process.send_signal(sent)
+        _send(process, sent)
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.communicate()
         except TimeoutError:
-            process.kill()
+            _send(process, signal.SIGKILL)
             await process.communicate()
 
     def _error(self, wrong: str) -> UnavailableError:
         lines = self._log.read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
         said = "".join(f"\n  {line}" for line in lines) or " nothing"
         return UnavailableError(self.name, f"{wrong}; its log says:{said}")
+
+
+def _send(process: asyncio.subprocess.Process, sent: signal.Signals) -> None:
+    """To its whole group: what enters another namespace waits for a child that is the program."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, sent)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import Field
 
+from cli.trial.kinds import kind_of
 from sharing.api.model import ApiModel, parse_model
 from sharing.catalogue import parse_node_gpus
 from sharing.errors import InputError, shown
@@ -122,6 +123,7 @@ def parse(text: str, subject: str) -> Scenario:
                 expected="both",
                 example="{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}",
             )
+        kind_of(manifest)
     for node in scenario.nodes:
         try:
             parse_node_gpus(node.gpus if isinstance(node.gpus, str) else list(node.gpus))

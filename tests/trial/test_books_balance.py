@@ -1,46 +1,52 @@
 """No history of creates, deletes and restarts hands out a share twice, or more than there are.
 
-Random histories run on one embedded cluster with real programs: pods of all modes come and go,
-the kubelet restarts with its checkpoint, the agent is killed and started again, the webhook too.
-After every step the kubelet's own account (PodResources) is held against the GPUs' layouts.
+Random histories run on one cluster with real programs: pods of all modes come and go, the kubelet
+restarts with its checkpoint, the agent is killed and started again. After every step the
+kubelet's own account (PodResources) is held against the GPUs' layouts.
+
+``GPU_SHARING_HISTORIES=50`` makes a campaign of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import signal
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from cli.trial.collecting import read_devices
-from cli.trial.installation import Installation
 from sharing.cluster.cache import Cache, whole
-from sharing.cluster.errors import NotFoundError
+from sharing.cluster.errors import ApiError
 from sharing.cluster.kind import GPU_NODES, PODS
 from sharing.mode import Mode
+from tests.cluster.waiting import eventually
 from tests.support.forms import IMAGE
+from tests.support.trials import PodKey, Trial
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NODE = "n1"
+HISTORIES = int(os.environ.get("GPU_SHARING_HISTORIES", "3"))
 NUMBERS = itertools.count()
 FRACTIONS = ("1/4", "1/2")
+SPACES = {mode.value for mode in Mode}
 KUBELETS_OWN = {"UnexpectedAdmissionError"}
 """A pod that reaches a kubelet which has just restarted, before the plugins are back, fails there
 for good (kubernetes#125579). No plugin can prevent it; what counts is that it holds nothing."""
-steps = st.one_of(
-    st.tuples(st.just("create"), st.sampled_from(Mode), st.sampled_from(FRACTIONS)),
-    st.tuples(st.just("create"), st.sampled_from(Mode), st.sampled_from(FRACTIONS)),
-    st.tuples(st.just("delete"), st.integers(0, 99), st.just("")),
-    st.tuples(st.just("restart kubelet"), st.just(0), st.just("")),
-    st.tuples(st.just("kill agent"), st.just(0), st.just("")),
-)
+
+create = st.tuples(st.just("create"), st.sampled_from(Mode), st.sampled_from(FRACTIONS))
+delete = st.tuples(st.just("delete"), st.integers(0, 99), st.just(""))
+trouble = st.tuples(st.sampled_from(["restart kubelet", "kill agent"]), st.just(0), st.just(""))
+histories = st.tuples(
+    st.lists(st.one_of(create, create, delete), min_size=3, max_size=5),
+    trouble,
+    st.lists(st.one_of(create, delete, delete), min_size=2, max_size=4),
+).map(lambda parts: [*parts[0], parts[1], *parts[2]])
+"""Each has one trouble, the dearest step, with something before and after it."""
 
 
 def pod(mode: Mode, fraction: str) -> dict[str, Any]:
@@ -53,7 +59,13 @@ def pod(mode: Mode, fraction: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def settled(installed: Installation) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+async def pods_of(trial: Trial) -> list[PodKey]:
+    listed = (await trial.client.list(PODS))["items"]
+    keys = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in listed]
+    return [key for key in keys if key[0] in SPACES]
+
+
+async def settled(trial: Trial) -> Mapping[PodKey, Mapping[str, Any]]:
     """The pods, once each runs, has failed or is known to fit nowhere."""
 
     def at_rest(each: Mapping[str, Any]) -> bool:
@@ -64,75 +76,91 @@ async def settled(installed: Installation) -> Mapping[tuple[str, str], Mapping[s
         )
         return waiting or status.get("phase") in ("Running", "Failed")
 
-    async with asyncio.timeout(30), Cache(installed.client, PODS, whole) as cache:
+    async with asyncio.timeout(40), Cache(trial.client, PODS, whole) as cache:
         await cache.wait_synced(timeout_s=20)
-        await cache.until(lambda store: all(at_rest(each) for each in store.values()))
-        return dict(cache.items())
+        await cache.until(
+            lambda store: all(at_rest(each) for key, each in store.items() if key[0] in SPACES)
+        )
+        return {key: each for key, each in cache.items() if key[0] in SPACES}
 
 
-async def take(step: tuple[str, Any, str], installed: Installation) -> None:
+async def take(step: tuple[str, Any, str], trial: Trial) -> None:
     action, what, fraction = step
     if action == "create":
-        await installed.client.create(PODS, pod(what, fraction))
+        await trial.create(pod(what, fraction))
     elif action == "delete":
-        pods = (await installed.client.list(PODS))["items"]
-        if pods:
-            chosen = pods[what % len(pods)]["metadata"]
-            await delete(installed, chosen["namespace"], chosen["name"])
+        if keys := await pods_of(trial):
+            await trial.delete(keys[what % len(keys)])
     elif action == "restart kubelet":
-        await installed.cluster.kubelets[NODE].restart()
+        await trial.restart_kubelet()
     else:
-        program = installed.programs[f"agent {NODE}"]
-        await program.stop(signal.SIGKILL)
-        await program.start()
+        await trial.kill_agent()
 
 
-async def delete(installed: Installation, namespace: str, name: str) -> None:
-    try:
-        await installed.client.delete(PODS, name, namespace=namespace, grace_s=0)
-    except NotFoundError:
-        return
-
-
-async def check_books(installed: Installation) -> None:
+async def check_books(trial: Trial) -> None:
     """Each device has one pod, and each class of a GPU no more holders than its layout has."""
-    pods = await settled(installed)
+    pods = await settled(trial)
     running = {key for key, each in pods.items() if each["status"]["phase"] == "Running"}
-    devices = await read_devices(installed, NODE)
-    holders: dict[str, set[tuple[str, str]]] = {}
-    classes: Counter[tuple[str, str]] = Counter()
-    for (namespace, name, _), held in devices.items():
-        for resource, ids in held.items():
-            for device_id in ids:
-                holders.setdefault(device_id, set()).add((namespace, name))
-                classes[device_id.partition("::")[0], resource] += 1
 
-    assert [ids for ids in holders.values() if len(ids) > 1] == []
-    assert {key for keys in holders.values() for key in keys} == running
+    async def as_running() -> list[dict[str, tuple[str, ...]]] | None:
+        """What is held, last an end mark, once it is what runs; nothing is ever held twice."""
+        held = await trial.held()
+        ids = Counter(id_ for one in held.values() for some in one.values() for id_ in some)
+        assert [id_ for id_, count in ids.items() if count > 1] == []
+        return [*held.values(), {}] if {key[:2] for key in held} == running else None
+
+    held = await eventually(f"{running} hold shares, and nobody else", as_running) or []
     failed = [each["status"] for each in pods.values() if each["status"]["phase"] == "Failed"]
     assert {each["reason"] for each in failed} <= KUBELETS_OWN, failed
-    status = (await installed.client.get(GPU_NODES, NODE))["status"]
-    offered = {(gpu["uuid"], s["resource"]): 0 for gpu in status["gpus"] for s in gpu["shares"]}
-    for gpu in status["gpus"]:
-        for share in gpu["shares"]:
-            offered[gpu["uuid"], share["resource"]] += 1
-    over = {key: count for key, count in classes.items() if count > offered.get(key, 0)}
-    assert over == {}
+
+    classes: Counter[tuple[str, str]] = Counter()
+    for one in held:
+        for resource, some in one.items():
+            classes.update((id_.partition("::")[0], resource) for id_ in some)
+    status = (await trial.client.get(GPU_NODES, trial.place.name))["status"]
+    offered = Counter((gpu["uuid"], s["resource"]) for gpu in status["gpus"] for s in gpu["shares"])
+    assert {key: n for key, n in classes.items() if n > offered[key]} == {}
 
 
 @settings(
-    max_examples=8,
+    max_examples=HISTORIES,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink would take minutes
+    suppress_health_check=[HealthCheck.too_slow],
 )
-@given(history=st.lists(steps, min_size=4, max_size=10))
+@given(history=histories)
 async def test_no_history_hands_out_a_share_twice(
-    history: list[tuple[str, Any, str]], installed: Installation
+    history: list[tuple[str, Any, str]], trial: Trial
 ) -> None:
-    for step in history:
-        await take(step, installed)
-        await check_books(installed)
+    try:
+        for step in history:
+            await take(step, trial)
+            await check_books(trial)
+    finally:
+        await trial.delete(*await pods_of(trial))
+    await check_books(trial)
 
-    for each in (await installed.client.list(PODS))["items"]:
-        await delete(installed, each["metadata"]["namespace"], each["metadata"]["name"])
-    await check_books(installed)
+
+async def test_the_last_share_goes_to_one_of_two_pods_that_ask_at_once(trial: Trial) -> None:
+    """Of eight pods that ask together for the node's one half by MPS, one runs."""
+    asked = [pod(Mode.MPS, "1/2") for _ in range(8)]
+    keys = [(Mode.MPS.value, each["metadata"]["name"]) for each in asked]
+
+    results = await asyncio.gather(*map(trial.create, asked), return_exceptions=True)
+    try:
+        assert [each for each in results if isinstance(each, BaseException)] == []
+        await check_books(trial)
+        pods = await settled(trial)
+        assert Counter(pods[key]["status"]["phase"] for key in keys)["Running"] == 1
+    finally:
+        await trial.delete(*keys)
+
+
+async def test_a_pod_larger_than_every_share_is_refused(trial: Trial) -> None:
+    asking = pod(Mode.MPS, "1/2")
+    asking["metadata"]["annotations"] = {"gpu.sharing/fraction": "0.75"}
+
+    with pytest.raises(ApiError) as refused:
+        await trial.create(asking)
+
+    assert "0.75" in refused.value.message

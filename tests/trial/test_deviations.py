@@ -12,7 +12,7 @@ from cli.trial.scenario import Expectation, NodeSpec, PodSpec, Scenario
 
 CONTAINER = ContainerFacts(
     name="main", resource="gpu.sharing/mps-1of4", device_ids=("GPU-1::0",), gpus=(0,), sees={},
-    device_nodes=(), why="",
+    device_nodes=(), mounts=(), why="",
 )  # fmt: skip
 POD = PodFacts(
     key="b/a", about="", asked="", verdict="patch", code=201, message="", warnings=(),

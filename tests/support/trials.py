@@ -1,0 +1,305 @@
+"""One installation on an embedded cluster or on a real node, with the same handles for tests.
+
+What a test does with a cluster beyond its API: end and start the kubelet, cut the node's power,
+break simulated GPUs, ask who holds what. On the real node each program works with the rights that
+the chart gives it, and the agent runs inside, so that it dies in a reboot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import yaml
+
+from cli.trial.collecting import read_devices
+from cli.trial.embeddedground import EmbeddedGround
+from cli.trial.ground import Place
+from cli.trial.installation import Installation, shares_of
+from cli.trial.objects import until
+from cli.trial.programs import Program
+from cli.trial.realground import RealGround
+from cli.trial.scenario import NodeSpec
+from cli.trial.viewing import Seen
+from sharing.cluster.client import Client
+from sharing.cluster.errors import NotFoundError
+from sharing.cluster.kind import GPU_NODES, NODES, PODS
+from sharing.names import MILLI_GPU
+from sharing.nvml.simulator import operate
+from sharing.nvml.simulator.state import Machine
+from sharing.nvml.simulator.store import Store
+from sharing.quantity import parse_quantity
+from tests.cluster.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.cluster.box.box import Box
+
+WAIT_S: Final = 40.0
+MANIFESTS: Final = Path(__file__).parents[2] / "deploy" / "manifests" / "gpu-sharing-simulated.yaml"
+RIGHTS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+NODE: Final = NodeSpec(
+    name="n1", gpus="8xH100-80GB", labels={"gpu.sharing/managed": "true", "pool": "all"}
+)
+
+PodKey = tuple[str, str]
+"""Namespace and name."""
+
+
+class Node(Protocol):
+    """What can be done to the one node."""
+
+    async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the kubelet and start it again; pods run on."""
+        ...
+
+    async def cut_power(self) -> None:
+        """Start the node again with what its disks have; nothing that ran does."""
+        ...
+
+
+class EmbeddedNode:
+    """The embedded cluster's node."""
+
+    def __init__(self, ground: EmbeddedGround) -> None:
+        self._kubelet = ground.cluster.kubelets[NODE.name]
+
+    async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """It writes nothing at its end, so that each end is the same."""
+        del how
+        await self._kubelet.restart()
+
+    async def cut_power(self) -> None:
+        await self._kubelet.reboot()
+
+
+class BoxNode:
+    """A real node in a box."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+
+    async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
+        await asyncio.to_thread(self._box.restart, "kubelet", how)
+
+    async def cut_power(self) -> None:
+        await asyncio.to_thread(self._box.reboot)
+
+
+class BoxGround(RealGround):
+    """A real cluster whose agent runs inside the node."""
+
+    def __init__(self, box: Box, **settings: Any) -> None:
+        super().__init__(box.access.kubeconfig(), **settings)
+        self._box = box
+
+    def inside(self, program: str) -> tuple[str, ...]:
+        return tuple(self._box.command()) if program.startswith("agent") else ()
+
+
+class Trial:
+    """A running installation and its node."""
+
+    def __init__(self, installed: Installation, node: Node, *, is_real: bool) -> None:
+        self.installed = installed
+        self.is_real = is_real
+        self._node = node
+
+    @property
+    def client(self) -> Client:
+        """A client with all rights."""
+        return self.installed.client
+
+    @property
+    def place(self) -> Place:
+        """The one node."""
+        return self.installed.ground.places[0]
+
+    @property
+    def agent(self) -> Program:
+        """The node's agent."""
+        return self.installed.agent(self.place.name)
+
+    # -- pods
+
+    async def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create a pod, as it can run here."""
+        return await self.client.create(PODS, self.installed.ground.fitted(manifest))
+
+    async def reaches(self, pod: PodKey, *phases: str) -> dict[str, Any]:
+        """The pod once it is in one of the phases."""
+        found: dict[str, Any] = {}
+
+        def reached(store: Mapping[PodKey, Mapping[str, Any]]) -> bool:
+            found.update(store.get(pod) or {})
+            return (found.get("status") or {}).get("phase") in phases
+
+        await until(self.client, PODS, reached, what=f"{pod} {phases}", timeout_s=WAIT_S)
+        return found
+
+    async def delete(self, *pods: PodKey) -> None:
+        """End pods and wait until they are gone."""
+        for namespace, name in pods:
+            try:
+                await self.client.delete(PODS, name, namespace=namespace)
+            except NotFoundError:
+                continue
+        keys = set(pods)
+        await until(
+            self.client, PODS, lambda store: not keys & store.keys(), what="ends", timeout_s=WAIT_S
+        )
+
+    async def delete_all(self) -> None:
+        """End every pod of the trial's namespaces."""
+        listed = (await self.client.list(PODS))["items"]
+        keys = [(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in listed]
+        await self.delete(*(key for key in keys if not key[0].startswith("kube-")))
+
+    async def view(self, pod: PodKey, container: str = "main") -> Seen | None:
+        """What a container sees."""
+        return await self.installed.ground.view(self.client, self.place, pod, container)
+
+    # -- counts
+
+    async def held(self) -> dict[tuple[str, str, str], dict[str, tuple[str, ...]]]:
+        """The kubelet's own account: device ids by resource, by container."""
+        devices = await read_devices(self.place)
+        return {key: dict(held) for key, held in devices.items() if held}
+
+    async def offered(self) -> dict[str, int]:
+        """What the node allocates of our resources, by the Node object; zeros left out."""
+        node = await self.client.get(NODES, self.place.name)
+        counts = {k: parse_quantity(v) for k, v in node["status"]["allocatable"].items()}
+        return {
+            name: int(count)
+            for name, count in counts.items()
+            if name.startswith(("nvidia.com/", "gpu.sharing/")) and name != MILLI_GPU and count
+        }
+
+    async def published(self) -> dict[str, int]:
+        """Healthy shares by resource, by the agent's own account."""
+        return dict(shares_of(await self.client.get(GPU_NODES, self.place.name)))
+
+    async def counts_agree(self, fulfilled: Callable[[Mapping[str, int]], bool] = bool) -> None:
+        """Wait until the kubelet's counts are ours, and are as wanted.
+
+        Raises:
+            NeverHappenedError: They are not in time.
+        """
+        seen: dict[str, Any] = {}
+
+        async def agree() -> bool:
+            seen.update(offered=await self.offered(), published=await self.published())
+            return seen["offered"] == seen["published"] and fulfilled(seen["offered"])
+
+        try:
+            await eventually("the counts agree", agree, timeout_s=WAIT_S)
+        except AssertionError as error:
+            error.add_note(str(seen))
+            raise
+
+    # -- troubles
+
+    async def kill_agent(self) -> None:
+        """End the agent with kill -9 and start it again."""
+        await self.agent.stop(signal.SIGKILL)
+        await self.agent.start()
+
+    async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the kubelet and start it again; pods run on."""
+        await self._node.restart_kubelet(how)
+
+    async def reboot(self) -> None:
+        """Cut the node's power: GPUs forget their instances, /run is lost, the agent dies."""
+        await self.agent.stop(signal.SIGKILL)
+        self.gpus(operate.reboot)
+        shutil.rmtree(self.place.folder / "mps", ignore_errors=True)
+        assert self.place.cdi is not None
+        for file in self.place.cdi.iterdir():
+            file.unlink()
+        await self._node.cut_power()
+        await self.agent.start()
+
+    def gpus(self, change: Callable[[Machine], tuple[Machine, Any]]) -> Any:
+        """Do something to the simulated GPUs; what it returned."""
+        return Store(self.place.gpus).change(change)
+
+
+@asynccontextmanager
+async def embedded_trial(
+    folder: Path, objects: Sequence[Mapping[str, Any]]
+) -> AsyncIterator[Trial]:
+    """The product on an embedded cluster of one node."""
+    ground = EmbeddedGround(folder, [NODE])
+    async with Installation(ground, folder, objects=objects) as installed:
+        yield Trial(installed, EmbeddedNode(ground), is_real=False)
+
+
+@asynccontextmanager
+async def box_trial(box: Box, objects: Sequence[Mapping[str, Any]]) -> AsyncIterator[Trial]:
+    """The product on a real node, each program with the chart's rights."""
+    from tests.cluster.box.configuration import IMAGE
+    from tests.cluster.ports import free_ports
+
+    folder = box.spec.folder / "t"
+    folder.mkdir()
+    (port,) = free_ports(1)
+    inside = await asyncio.to_thread(box.let_in, port)
+    place = Place(spec=NODE, name=box.node, folder=folder, kubelet=box.kubelet_dir, cdi=box.cdi_dir)
+    ground = BoxGround(
+        box,
+        places=[place],
+        image=IMAGE,
+        listen=("127.0.0.1", port),
+        webhook_url=f"https://127.0.0.1:{inside}/mutate",
+        identities=await asyncio.to_thread(chart_identities, box),
+    )
+    async with Installation(ground, folder, objects=objects) as installed:
+        yield Trial(installed, BoxNode(box), is_real=True)
+    shutil.rmtree(folder)
+
+
+def chart_identities(box: Box) -> dict[str, Path]:
+    """Kubeconfigs of the chart's service accounts, bound to the chart's rights.
+
+    The agent's is for use inside the node.
+    """
+    documents = [one for one in yaml.safe_load_all(MANIFESTS.read_text("utf-8")) if one]
+    space = {"metadata": {"name": "gpu-sharing"}}
+    _post(box, "/api/v1/namespaces", space)
+    for each in documents:
+        if each["kind"] in RIGHTS:
+            _post(box, _collection(each), each)
+    found = {
+        name: box.access.service_account("gpu-sharing", f"gpu-sharing-{name}")
+        for name in ("webhook", "controller", "agent")
+    }
+    content = json.loads(found["agent"].read_text())
+    content["clusters"][0]["cluster"]["server"] = box.spec.server
+    found["agent"].write_text(json.dumps(content))
+    return found
+
+
+def _post(box: Box, path: str, manifest: Mapping[str, Any]) -> None:
+    from tests.cluster.access import RefusedError
+
+    try:
+        box.access.call("POST", path, manifest)
+    except RefusedError as error:
+        if error.code != 409:
+            raise
+
+
+def _collection(manifest: Mapping[str, Any]) -> str:
+    version, plural = manifest["apiVersion"], manifest["kind"].lower() + "s"
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+Trials = AbstractAsyncContextManager[Trial]
