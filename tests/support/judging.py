@@ -131,7 +131,7 @@ def apply(verdict: Verdict, manifest: dict[str, Any]) -> dict[str, Any]:
 def resources_of(manifest: dict[str, Any], name: str = "main") -> dict[str, str]:
     """The GPU resources in a container's limits."""
     spec = manifest["spec"]
-    for one in spec["containers"] + spec.get("initContainers", []):
+    for one in spec["containers"] + (spec.get("initContainers") or []):
         if one["name"] == name:
             limits = one.get("resources", {}).get("limits", {})
             return {key: str(limits[key]) for key in limits if key not in ("cpu", "memory")}
