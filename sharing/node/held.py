@@ -62,6 +62,11 @@ class Hold:
         )
 
 
+def is_whole(device_id: str) -> bool:
+    """Whether a device id means a GPU or a part of one that is no MIG instance."""
+    return Hold(device_id=device_id, resource="").mig_place is None
+
+
 def gpu_of(device_id: str) -> str:
     """The GPU's UUID inside a device id."""
     return device_id.partition("::")[0]

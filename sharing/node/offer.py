@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sharing.errors import ResourceNameError
 from sharing.mode import Mode
-from sharing.node.held import Hold
+from sharing.node.held import Hold, is_whole
 from sharing.node.observed import GpuState
 from sharing.node.plan import Kubelet
 from sharing.node.target import Offered, Target, is_real, offered, strangers
@@ -46,7 +46,8 @@ def offer_of(gpu: GpuState, target: Target, kubelet: Kubelet, *, closed: bool = 
     left_over = kubelet.on(gpu.uuid) - target.offers(gpu)
     if target.layout.mode is Mode.MIG:
         taken = {hold.device_id for hold in foreign} | {one.device_id for one in left_over}
-        shares = tuple(share for share in shares if share.device_id not in taken)
+        whole = any(is_whole(device_id) for device_id in taken)
+        shares = tuple(share for share in shares if not whole and share.device_id not in taken)
     elif foreign or left_over:
         shares = ()
     given = {offered(share) for share in shares}

@@ -25,7 +25,7 @@ from sharing.node.step import (
     StopMps,
     Withdraw,
 )
-from sharing.node.target import Target, is_real, strangers, target_of
+from sharing.node.target import Target, is_real, occupies, strangers, target_of
 
 UNKNOWN_HOLDERS = Blocker(
     BlockerKind.KUBELET, "the kubelet does not say who holds which share (PodResources)"
@@ -95,16 +95,15 @@ class _Situation:
         """Everybody on the GPU."""
         if self.kubelet is None:
             return (UNKNOWN_HOLDERS,)
-        pods = [_pod(hold) for hold in self.holds if is_real(self.gpu, hold)]
+        pods = [_pod(hold) for hold in self.holds if occupies(self.gpu, hold)]
         return _once(pods + [_process(self.gpu, one.pid) for one in self.gpu.processes])
 
     def users_of(self, instance: Instance) -> tuple[Blocker, ...]:
-        """Everybody in one instance, and whoever uses the GPU as a whole."""
+        """Everybody in one instance, and processes that the driver puts in none."""
         if self.kubelet is None:
             return (UNKNOWN_HOLDERS,)
         mine = instance.device_id(self.gpu.uuid)
         pods = [_pod(hold) for hold in self.holds if hold.device_id == mine]
-        pods += [_pod(hold) for hold in self.holds if hold.mig_place is None]
         inside = [one for one in self.gpu.processes if one.gi_id in (None, instance.gi_id)]
         return _once(pods + [_process(self.gpu, one.pid) for one in inside])
 
@@ -200,10 +199,11 @@ class _Situation:
 
     def _in_the_way_of_mps(self) -> tuple[Blocker, ...]:
         """Those whose shares the layout lacks; processes too, unless they are its own clients."""
+        first = self.users() if self._mode_changes else ()
         real = [hold for hold in self.holds if is_real(self.gpu, hold)]
         if self.kubelet is None or not real:
-            return self.users() if self.gpu.mps is None else ()
-        return _once([_pod(hold) for hold in self._strangers()])
+            return self.users() if self.gpu.mps is None else first
+        return _once([*first, *(_pod(hold) for hold in self._strangers())])
 
     def _strangers(self) -> tuple[Hold, ...]:
         return strangers(self.gpu, self.target, self.holds)
@@ -218,7 +218,11 @@ class _Situation:
         ]
         if self.mig_wanted:
             ids = {offer.device_id for offer in self.target.offers(self.gpu)}
-            leave = [hold for hold in self._strangers() if hold.device_id in ids]
+            leave = [
+                hold
+                for hold in self._strangers()
+                if hold.mig_place is None or hold.device_id in ids
+            ]
         else:
             leave = list(self._strangers())
         step = Advertise(gpu=self.gpu.uuid, layout=self.target.layout)

@@ -121,10 +121,25 @@ def strangers(gpu: GpuState, target: Target, holds: Iterable[Hold]) -> tuple[Hol
 
 
 def is_real(gpu: GpuState, hold: Hold) -> bool:
-    """Whether there is something on the GPU that the hold is about."""
+    """Whether there is something on the GPU that the hold is about.
+
+    A share of the whole GPU counts while MIG mode is on too: its pod would take an instance for
+    the GPU as soon as there is one.
+    """
     if hold.mig_place is None:
         return True
     return any(one.device_id(gpu.uuid) == hold.device_id for one in gpu.instances)
+
+
+def occupies(gpu: GpuState, hold: Hold) -> bool:
+    """Whether the hold's pod can have work on the GPU now that a change would take from it.
+
+    In MIG mode nothing runs on a GPU as a whole. A pod that holds a share of the whole GPU there,
+    since the mode came on at a reboot, waits for MIG mode to go.
+    """
+    if hold.mig_place is None:
+        return not gpu.mig_enabled
+    return is_real(gpu, hold)
 
 
 def in_use(gpu: GpuState, holds: Iterable[Hold]) -> tuple[Instance, ...]:

@@ -150,8 +150,13 @@ class World:
                 raise AssertionError(step)
 
     def users(self) -> list[object]:
-        held = [hold for one, hold in self.holds.items() if self.exists(one)]
+        held = [hold for one, hold in self.holds.items() if self.works(one)]
         return [*held, *self.gpu.processes]
+
+    def works(self, share: Offered) -> bool:
+        """Whether a pod can have work there: in MIG mode nothing runs on a GPU as a whole."""
+        whole = Hold(device_id=share.device_id, resource=share.resource).mig_place is None
+        return self.exists(share) and not (whole and self.gpu.mig_enabled)
 
     def _destroy(self, step: DestroyInstance) -> None:
         (instance,) = [one for one in self.gpu.instances if one.gi_id == step.gi_id]
