@@ -9,6 +9,7 @@ and not written again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -74,19 +75,7 @@ class Bundle:
 
         For reading what others wrote, where the answer to garbage is a repair.
         """
-        try:
-            blocks = split_pem(pem, subject="bundle")
-        except CertificateError:
-            return cls()
-        found: list[x509.Certificate] = []
-        for block in blocks:
-            try:
-                certificate = load_certificate(block, subject="bundle")
-            except CertificateError:
-                continue
-            if is_authority(certificate):
-                found.append(certificate)
-        return cls.of(found)
+        return cls(_salvaged(pem))
 
     def to_pem(self) -> bytes:
         """The bytes of a ``caBundle`` before base64; equal bundles give equal bytes."""
@@ -122,6 +111,23 @@ class Bundle:
 
     def __len__(self) -> int:
         return len(self.authorities)
+
+
+@lru_cache(maxsize=64)  # the same few bundles are looked at again and again
+def _salvaged(pem: bytes) -> tuple[x509.Certificate, ...]:
+    try:
+        blocks = split_pem(pem, subject="bundle")
+    except CertificateError:
+        return ()
+    found: list[x509.Certificate] = []
+    for block in blocks:
+        try:
+            certificate = load_certificate(block, subject="bundle")
+        except CertificateError:
+            continue
+        if is_authority(certificate):
+            found.append(certificate)
+    return Bundle.of(found).authorities
 
 
 NOBODY: Final = Bundle()

@@ -255,11 +255,11 @@ def test_garbage_in_the_secret_is_recovered_without_distrust(key: str, value: ob
     assert world.secret is not None
     world.write({**world.secret, "data": {**world.secret["data"], key: value}})
 
-    for _ in range(200):
+    for _ in range(40):
         for replica in world.replicas:
             world.turn(replica)
             world.check()
-        world.now_s += 10
+        world.now_s += 15
 
     assert world.stored.current is not None
     assert isinstance(world.turn(world.replicas[0]), Rest)
