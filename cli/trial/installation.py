@@ -96,7 +96,7 @@ class Installation:
             await self._register()
             self._told("cutting GPUs as laid out")
             await self._layouts_served()
-            await self._known_to_webhook(await self._counted())
+            await self.known_to_webhook(await self._counted())
             self._stack = stack.pop_all()
         return self
 
@@ -224,8 +224,8 @@ class Installation:
             timeout_s=_LAYOUT_TIMEOUT_S,
         )
 
-    async def _counted(self) -> Mapping[str, Counter[str]]:
-        """Shares by resource and node, once each kubelet has told the scheduler of them."""
+    async def _counted(self) -> int:
+        """All shares, once each kubelet has told the scheduler of its own."""
         names = {place.name for place in self.ground.places}
         listed = (await self.client.list(GPU_NODES))["items"]
         wanted = {node["metadata"]["name"]: shares_of(node) for node in listed}
@@ -241,11 +241,14 @@ class Installation:
         await until(
             self.client, NODES, counted, what="the kubelets' counts", timeout_s=_LAYOUT_TIMEOUT_S
         )
-        return wanted
+        return sum(shares.total() for shares in wanted.values())
 
-    async def _known_to_webhook(self, nodes: Mapping[str, Counter[str]]) -> None:
-        """Wait until decisions see what the nodes offer, by the webhook's own metrics."""
-        wanted = sum(shares.total() for shares in nodes.values())
+    async def known_to_webhook(self, wanted: int) -> None:
+        """Wait until decisions see so many shares, by the webhook's own metrics.
+
+        Raises:
+            UnavailableError: They do not in time.
+        """
         await self._metric(
             _OFFERED, lambda known: known == wanted, f"does not know all {wanted} shares"
         )

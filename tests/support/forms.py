@@ -5,14 +5,14 @@ The layout offers every class that the table names on one node of eight H100.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sharing.mode import Mode
 
 IMAGE = "registry.example/app:1"
-LAYOUT = [
+LAYOUT: Final[Sequence[Mapping[str, Any]]] = [
     {"gpus": "0-1", "mode": "mig", "sizes": {"1g.10gb": 4, "3g.40gb": 1}},
     {"gpus": "2", "mode": "mps", "sizes": {"1of2": 1, "1of4": 2}},
     {"gpus": "3", "mode": "time-slicing", "sizes": {"1of2": 1, "1of4": 2}},
@@ -40,7 +40,7 @@ def _profile(mode: Mode) -> dict[str, Any]:
 OBJECTS: tuple[Mapping[str, Any], ...] = (
     {
         "apiVersion": "gpu.sharing/v1alpha1", "kind": "GPULayout", "metadata": {"name": "all"},
-        "spec": {"nodeSelector": {"matchLabels": {"pool": "all"}}, "gpus": LAYOUT},
+        "spec": {"nodeSelector": {"matchLabels": {"pool": "all"}}, "gpus": list(LAYOUT)},
     },
     *(_profile(mode) for mode in Mode),
     *(_namespace(mode) for mode in Mode),

@@ -29,13 +29,14 @@ from cli.trial.scenario import NodeSpec
 from cli.trial.viewing import Seen
 from sharing.cluster.client import Client
 from sharing.cluster.errors import NotFoundError
-from sharing.cluster.kind import GPU_NODES, NODES, PODS
+from sharing.cluster.kind import GPU_NODES, MUTATING_WEBHOOKS, NODES, PODS
 from sharing.names import MILLI_GPU
 from sharing.nvml.simulator import operate
 from sharing.nvml.simulator.state import Machine
 from sharing.nvml.simulator.store import Store
 from sharing.quantity import parse_quantity
 from tests.cluster.waiting import eventually
+from webhook.registration import NAME
 
 if TYPE_CHECKING:
     from tests.cluster.box.box import Box
@@ -186,7 +187,7 @@ class Trial:
         return dict(shares_of(await self.client.get(GPU_NODES, self.place.name)))
 
     async def counts_agree(self, fulfilled: Callable[[Mapping[str, int]], bool] = bool) -> None:
-        """Wait until the kubelet's counts are ours, and are as wanted.
+        """Wait until the kubelet's counts are ours, are as wanted, and the webhook knows them.
 
         Raises:
             NeverHappenedError: They are not in time.
@@ -202,6 +203,7 @@ class Trial:
         except AssertionError as error:
             error.add_note(str(seen))
             raise
+        await self.installed.known_to_webhook(sum(seen["offered"].values()))
 
     # -- troubles
 
@@ -209,6 +211,19 @@ class Trial:
         """End the agent with kill -9 and start it again."""
         await self.agent.stop(signal.SIGKILL)
         await self.agent.start()
+
+    async def kill_webhook(self) -> None:
+        """End the webhook with kill -9."""
+        await self.installed.programs["webhook"].stop(signal.SIGKILL)
+
+    async def start_webhook(self) -> None:
+        """Start it again; its registration follows it to its new port, if it has one."""
+        webhook = self.installed.programs["webhook"]
+        await webhook.start()
+        hook = await self.client.get(MUTATING_WEBHOOKS, NAME)
+        for entry in hook["webhooks"]:
+            entry["clientConfig"]["url"] = self.installed.ground.url(webhook.address("https"))
+        await self.client.replace(MUTATING_WEBHOOKS, hook)
 
     async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the kubelet and start it again; pods run on."""
@@ -223,6 +238,14 @@ class Trial:
         for file in self.place.cdi.iterdir():
             file.unlink()
         await self._node.cut_power()
+        await self.agent.start()
+
+    async def repair(self) -> None:
+        """All GPUs are well and the agent knows of no fault: without its memory it must not wait
+        out the time for which a GPU that was faulty has to be quiet."""
+        await self.agent.stop()
+        self.gpus(operate.reboot)
+        shutil.rmtree(self.place.folder / "state")
         await self.agent.start()
 
     def gpus(self, change: Callable[[Machine], tuple[Machine, Any]]) -> Any:
