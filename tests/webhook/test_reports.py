@@ -320,3 +320,43 @@ def test_a_mode_asked_for_beside_several_gpus_is_refused_unless_it_is_exclusive(
         )
         one = judge(pod(container(limits={GPU: 1}), annotations=keys), policy)[0]
         assert one.allowed
+
+
+def test_a_share_by_name_that_no_node_offers_is_refused_where_nodes_are_known() -> None:
+    manifest = pod(container(limits={"gpu.sharing/mps-1of3": 1}))
+    verdict, _ = judge(manifest, "mps")
+    assert verdict.code == 403
+    assert "no ready node offers gpu.sharing/mps-1of3" in verdict.message
+    verdict, after = judge(manifest, "mps", None)
+    assert resources_of(after) == {"gpu.sharing/mps-1of3": "1"}
+    assert "no nodes are known" in verdict.warnings[0]
+
+
+@pytest.mark.parametrize(("asked", "allowed"), [("39Gi", True), ("40Gi", True), ("41Gi", False)])
+def test_the_most_memory_is_a_bound_and_no_size(asked: str, allowed: bool) -> None:
+    policy = profile(modes=["mps", "exclusive"], memory={"max": "40Gi"})
+    manifest = pod(container(), annotations={"gpu.sharing/memory": asked})
+    assert judge(manifest, policy)[0].allowed is allowed
+
+
+def test_a_default_mig_profile_binds_nothing_but_plain_requests_under_mig() -> None:
+    policy = profile(modes=["mig", "mps"], migProfile="3g.40gb")
+    verdict, after = judge(pod(container(limits={GPU: 1})), policy)
+    assert verdict.grants[0].reason == "default of profile policy"
+    assert "affinity" not in after["spec"]
+    keys = {"gpu.sharing/memory": "10Gi", "gpu.sharing/mode": "mps"}
+    verdict, after = judge(pod(container(), annotations=keys), policy)
+    assert "10239" in str(after["spec"]["affinity"])
+    assert verdict.grants[0].reason == "smallest that has 10Gi", "mps was asked for, no fallback"
+    asked = pod(container(), annotations={"gpu.sharing/memory": "10Gi"})
+    _, after = judge(asked, policy)
+    assert "10239" in str(after["spec"]["affinity"])
+
+
+def test_the_pod_s_own_placement_stands_and_is_told_only_where_it_differs() -> None:
+    policy = profile(mode="mps", nodeSelector={"zone": "b"}, onUnsatisfiable="admit")
+    for zone, told in (("a", 1), ("b", 0), ("c", 1)):
+        manifest = pod(container(limits={GPU: 1}), nodeSelector={"zone": zone}, schedulerName="x")
+        verdict, after = judge(manifest, policy)
+        assert after["spec"]["nodeSelector"] == {"zone": zone}
+        assert sum("own stands" in warning for warning in verdict.warnings) == told

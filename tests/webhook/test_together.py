@@ -71,7 +71,15 @@ def test_containers_in_different_modes_need_a_node_with_both() -> None:
 
 @pytest.mark.parametrize(
     ("init", "sidecars", "apps", "most"),
-    [(1, 0, 1, 1), (3, 0, 2, 2), (0, 1, 1, 2), (1, 1, 1, 2), (2, 2, 1, 3), (1, 2, 0, 3)],
+    [
+        (1, 0, 1, 1),
+        (3, 0, 2, 2),
+        (1, 1, 0, 2),
+        (0, 1, 1, 2),
+        (1, 1, 1, 2),
+        (2, 2, 1, 3),
+        (1, 2, 0, 3),
+    ],
 )
 def test_init_containers_take_turns_and_sidecars_stay(
     init: int, sidecars: int, apps: int, most: int
