@@ -1,38 +1,25 @@
-"""HTTP connections with the bounds that aiohttp leaves to its user.
+"""One HTTP connection with the bounds that aiohttp leaves to its user.
 
-aiohttp alone waits for ever for a request's head and takes any number of connections. Its
-low-level server is used, without router and middlewares, since an API server calls one path.
+aiohttp alone waits for ever for a request's head. Its low-level server is used, without router
+and middlewares, since an API server calls one path; see ``listener`` for who accepts connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import ssl
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from sharing.errors import UnavailableError
 from webhook import express
-from webhook.outcome import Answer, Outcome, refusal
-from webhook.settings import ServerSettings
+from webhook.outcome import Drop, Outcome, refusal
 
-Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-RespondAtOnce = Callable[[bytes], tuple[Answer, bool]]
-"""From a body to its answer, and whether the connection ends with it."""
+if TYPE_CHECKING:
+    from webhook.listener import Listener
 
-_LINGER_S: Final = 2.0
-"""How long the rest of a refused body is read, so that its sender reads our answer."""
-_SHUTDOWN_TIMEOUT_S: Final = 2.0
-"""How long we wait for a peer's end of the TLS session."""
 _MOST_HELD_BYTES: Final = 256 * 1024
 _HOLD_S: Final = 0.05
 """How much of a call is kept, and how long, until it takes aiohttp's way after all."""
-_BACKLOG: Final = 1024
-_NO_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-_LOOK_S: Final = 0.05
 SERVER_HEADER: Final = "gpu-sharing"
 
 
@@ -174,152 +161,5 @@ class Connection(web.RequestHandler):
     def _head_is_late(self) -> None:
         self._head_deadline = None
         if self.is_idle:
+            self._listener.dropped(Drop.LATE_HEAD)
             self.abort()
-
-
-def unusable(host: str, port: int, error: OSError) -> UnavailableError:
-    """The error for an address that cannot be listened on."""
-    return UnavailableError(
-        f"address {host or '*'}:{port}",
-        f"cannot listen there: {error.strerror or error}",
-        fix="end the program that uses it, or choose another host or port",
-    )
-
-
-class Listener(web.Server):
-    """Accepts connections up to a bound, and knows when the last one is gone."""
-
-    def __init__(
-        self,
-        respond: Respond,
-        settings: ServerSettings,
-        unreadable: Callable[[Outcome], None],
-        respond_at_once: RespondAtOnce | None = None,
-    ) -> None:
-        super().__init__(
-            respond,
-            keepalive_timeout=settings.keepalive_timeout_s,
-            lingering_time=_LINGER_S,
-            # A compressed body is refused by its head; nothing is to unpack it before.
-            auto_decompress=False,
-            access_log=None,
-        )
-        self._settings = settings
-        self._server: asyncio.Server | None = None
-        self._empty = asyncio.Event()
-        self._empty.set()
-        self._in_handshake: dict[Connection, float] = {}
-        self.unreadable = unreadable
-        self.respond_at_once = respond_at_once
-        self.open_count = 0
-
-    def __call__(self) -> Connection:
-        """A handler for a connection that was accepted."""
-        connection = Connection(
-            self, loop=self._loop, head_timeout_s=self._settings.head_timeout_s, **self._kwargs
-        )
-        self._forget_failed_handshakes()
-        self._in_handshake[connection] = self._loop.time()
-        return connection
-
-    def _forget_failed_handshakes(self) -> None:
-        """Nothing tells that a handshake failed, except that its time is over."""
-        over = self._loop.time() - self._settings.handshake_timeout_s
-        for connection, began in tuple(self._in_handshake.items()):
-            if began > over:
-                return
-            del self._in_handshake[connection]
-
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Open the port; returns its number.
-
-        Raises:
-            UnavailableError: The port cannot be had.
-        """
-        # A free port is one number only on one address.
-        address = host or ("0.0.0.0" if port == 0 else None)
-        try:
-            self._server = await self._bind(address, port, tls)
-        except OSError as error:
-            if host or error.errno not in _NO_FAMILY:
-                raise unusable(host, port, error) from error
-            # Everywhere includes IPv6, which this machine does not have.
-            self._server = await self._bind_ipv4(port, tls)
-        number: int = self._server.sockets[0].getsockname()[1]
-        return number
-
-    async def _bind_ipv4(self, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
-        try:
-            return await self._bind("0.0.0.0", port, tls)
-        except OSError as error:
-            raise unusable("0.0.0.0", port, error) from error
-
-    async def _bind(
-        self, address: str | None, port: int, tls: ssl.SSLContext | None
-    ) -> asyncio.Server:
-        return await self._loop.create_server(
-            self,
-            address,
-            port,
-            ssl=tls,
-            backlog=_BACKLOG,
-            reuse_port=self._settings.reuse_port or None,
-            ssl_handshake_timeout=None if tls is None else self._settings.handshake_timeout_s,
-            ssl_shutdown_timeout=None if tls is None else _SHUTDOWN_TIMEOUT_S,
-        )
-
-    async def listen_locally(self, name: str) -> None:
-        """Listen to other processes of this machine, in plain HTTP.
-
-        Args:
-            name: Of an abstract Unix socket, which needs no file.
-        """
-        self._server = await self._loop.create_unix_server(self, f"\0{name}", backlog=_BACKLOG)
-
-    def opened(self, connection: Connection) -> None:
-        """Count a new connection; beyond the bound the longest idle one gives way, or this one."""
-        self._in_handshake.pop(connection, None)
-        self.open_count += 1
-        self._empty.clear()
-        if self.open_count > self._settings.most_connections:
-            idle = [
-                other
-                for other in self._connections
-                if isinstance(other, Connection) and other is not connection and other.is_idle
-            ]
-            min(idle, key=lambda other: other.idle_since_s, default=connection).abort()
-
-    def lost(self) -> None:
-        """Count a connection that is gone."""
-        self.open_count -= 1
-        if self.open_count == 0:
-            self._empty.set()
-
-    def stop_listening(self) -> None:
-        """Close the port; connections live on."""
-        if self._server is not None:
-            self._server.close()
-
-    async def wait_empty(self, timeout_s: float) -> bool:
-        """Wait for the last connection to go; False if some are left after the time, in seconds.
-
-        A connection whose handshake is under way counts: a review follows it.
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._empty.wait()
-                while self._in_handshake or self.open_count:
-                    await asyncio.sleep(_LOOK_S)
-                    self._forget_failed_handshakes()
-                    await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def close(self) -> None:
-        """End all connections now."""
-        self.stop_listening()
-        for connection in self.connections:
-            if isinstance(connection, Connection):
-                connection.abort()
-        await self.shutdown(timeout=1.0)

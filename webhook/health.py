@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
-from webhook.connection import SERVER_HEADER, Listener
+from webhook.connection import SERVER_HEADER
+from webhook.listener import Listener
 from webhook.metrics import Metrics
 from webhook.settings import ServerSettings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import metadata
 from typing import Final
 
 from prometheus_client import (
@@ -10,16 +11,20 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
 
 from sharing.mode import Mode
-from webhook.outcome import Outcome
+from webhook.outcome import Drop, Outcome
 from webhook.snapshot import Snapshot
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _PREFIX: Final = "gpu_sharing_webhook"
+_OTHER_CODE: Final = 400
+_CODES: Final = (_OTHER_CODE, 403, 422)
+"""Of denials: a malformed review, what policy forbids, what the author got wrong."""
 
 
 class Metrics:
@@ -50,6 +55,29 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
+        denials = Counter(
+            f"{_PREFIX}_denials",
+            "Objects refused, by the code that their authors are told.",
+            ["code"],
+            registry=self.registry,
+        )
+        self._denials = {code: denials.labels(str(code)) for code in _CODES}
+        drops = Counter(
+            f"{_PREFIX}_dropped_connections",
+            "Connections that ended without an answer, by why.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._drops = {drop: drops.labels(drop.value) for drop in Drop}
+        ProcessCollector(registry=self.registry)
+        Gauge(
+            "gpu_sharing_build_info",
+            "1, labelled with what runs.",
+            ["version"],
+            registry=self.registry,
+        ).labels(_version()).set(1)
+        self._draining = self._gauge("draining", "1 from the signal to end on, else 0.")
+        self._handshakes = self._gauge("handshakes", "TLS handshakes under way.")
         self._connections = self._gauge("connections", "Open connections.")
         self._lag = self._gauge("loop_lag_seconds", "How late the event loop runs.")
         self._buffered = self._gauge("buffered_bytes", "Bytes of bodies on their way.")
@@ -86,6 +114,14 @@ class Metrics:
         self._reviews[outcome].inc()
         self._duration.observe(duration_s)
 
+    def count_denial(self, code: int) -> None:
+        """Count an object that was refused, by HTTP's code for why."""
+        self._denials[code if code in self._denials else _OTHER_CODE].inc()
+
+    def count_drop(self, drop: Drop) -> None:
+        """Count a connection that ended without an answer."""
+        self._drops[drop].inc()
+
     def count_grant(self, mode: Mode) -> None:
         """Count a share that was granted."""
         self._grants[mode].inc()
@@ -96,11 +132,15 @@ class Metrics:
         connections: Callable[[], int],
         lag_s: Callable[[], float],
         buffered: Callable[[], int],
+        handshakes: Callable[[], int],
+        draining: Callable[[], bool],
     ) -> None:
         """Read the server's own state whenever metrics are asked for."""
         self._connections.set_function(connections)
         self._lag.set_function(lag_s)
         self._buffered.set_function(buffered)
+        self._handshakes.set_function(handshakes)
+        self._draining.set_function(lambda: float(draining()))
 
     def watch_certificate(self, not_after_s: Callable[[], float]) -> None:
         """Read the served certificate's end, in Unix seconds, whenever metrics are asked for."""
@@ -131,3 +171,10 @@ class Metrics:
     def render(self) -> bytes:
         """The metrics as Prometheus' text."""
         return generate_latest(self.registry)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("gpu-sharing")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -63,6 +63,17 @@ class Outcome(StrEnum):
         return self in _CLOSING
 
 
+class Drop(StrEnum):
+    """Why a connection ended without an answer; also the closed label set of a metric."""
+
+    HANDSHAKE = "handshake"
+    """Its TLS handshake failed or took too long."""
+    LATE_HEAD = "late_head"
+    """No request's head came in time."""
+    CROWDED = "crowded"
+    """It gave way to newer ones."""
+
+
 _STATUS: Final = {
     Outcome.MALFORMED: 400,
     Outcome.NOT_FOUND: 404,

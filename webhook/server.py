@@ -20,8 +20,9 @@ import structlog
 from aiohttp import web
 
 from webhook.answer import Answered, answer_body
-from webhook.connection import SERVER_HEADER, Listener
+from webhook.connection import SERVER_HEADER
 from webhook.limits import MOST_BODY_BYTES, patience_s, refuse_head, too_large
+from webhook.listener import Listener
 from webhook.metrics import Metrics
 from webhook.outcome import Answer, Outcome, refusal
 from webhook.settings import ServerSettings
@@ -67,7 +68,10 @@ class AdmissionServer:
             connections=lambda: self._listener.open_count,
             lag_s=lambda: self._lag.lag_s,
             buffered=lambda: self._buffers.total,
+            handshakes=lambda: self._listener.handshakes,
+            draining=lambda: self.draining,
         )
+        self._listener.dropped = metrics.count_drop
 
     @property
     def port(self) -> int:
@@ -224,6 +228,15 @@ class AdmissionServer:
             }
         if verdict is not None:
             facts |= {"code": verdict.code, "warnings": len(verdict.warnings)}
+            said = verdict.audit_annotations
+            if "profile" in said:
+                facts["profile"] = said["profile"]
+            if "would" in said:
+                facts["would"] = said["would"]
+            if outcome is Outcome.DENIED:
+                # The field, never what stands in it.
+                facts["field"] = said.get("denied", "")[:_LONGEST_NAME]
+                self._metrics.count_denial(verdict.code)
             if verdict.grants:
                 facts["grants"] = [grant.share_class.resource_name for grant in verdict.grants]
             for grant in verdict.grants if outcome is not Outcome.DENIED else ():

@@ -33,6 +33,9 @@ class ServerSettings:
 
     most_connections: int = 4096
     """An API server keeps 25; beyond this the one that was idle longest gives way."""
+    most_handshakes: int = 1024
+    """Of TLS under way at once; beyond this the oldest gives way. One takes some milliseconds,
+    so what is older than a thousand others is not going to end."""
     most_buffered_bytes: int = 64 * 2**20
     """Of bodies that are arriving, all together; a decoded body takes five to ten times as much,
     but only one is decoded at a time."""

@@ -15,7 +15,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from webhook.connection import SERVER_HEADER, Listener
+from webhook.connection import SERVER_HEADER
+from webhook.listener import Listener
 from webhook.settings import ServerSettings
 
 _PATIENCE_S: Final = 2.0

@@ -27,7 +27,7 @@ from typing import Final
 import structlog
 
 from sharing.errors import UnavailableError
-from webhook.connection import unusable
+from webhook.listener import unusable
 from webhook.program import Announce, Signals, ending_signals, shown_host
 from webhook.server import PATH
 from webhook.settings import ServerSettings
