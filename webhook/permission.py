@@ -70,8 +70,6 @@ def _check_named(ask: Ask, named: ShareClass, profile: SharingProfile) -> None:
     for mig in (named.size, named.cut_from):
         if isinstance(mig, MigProfile):
             _check_mig(ask, mig, profile)
-    if named.mode is Mode.EXCLUSIVE and ask.want.number > 1 and profile.multi_gpu is MultiGpu.DENY:
-        raise explain.many_gpus_denied(ask, profile)
 
 
 def _check_mig(ask: Ask, mig_profile: MigProfile, profile: SharingProfile) -> None:

@@ -295,6 +295,8 @@ def test_whole_gpus_of_a_pool_by_name_go_by_multi_gpu_too() -> None:
     assert resources_of(after) == {"team-a.gpu.sharing/gpu": "2"}
     verdict, _ = judge(pod(container(limits=whole)), profile(**policy, multiGPU="deny"), two)
     assert verdict.code == 403
+    one = pod(container(limits={"team-a.gpu.sharing/gpu": 1}))
+    assert judge(one, profile(**policy, multiGPU="deny"), two)[0].allowed
     verdict, _ = judge(pod(container(limits=whole)), profile(**policy), H100S)
     assert "no single ready node" in verdict.message, "one node has one"
 
