@@ -309,8 +309,10 @@ def test_a_mig_profile_asked_for_is_given_or_refused_never_a_larger_one() -> Non
     assert judge(manifest, "mig", nodes)[0].code == 403
     manifest = pod(container(limits={GPU: 1}))
     assert judge(manifest, profile(mode="mig", migProfile="1g.10gb"), nodes)[0].code == 403
-    manifest = pod(container(limits={"nvidia.com/mig-3g.40gb": 3}))
-    assert judge(manifest, "mig", nodes)[0].code == 403, "9g.120gb is no size of any board"
+    for count in (3, 4, 17, 10**9):
+        verdict, _ = judge(pod(container(limits={"nvidia.com/mig-3g.40gb": count})), "mig", nodes)
+        assert (verdict.code, verdict.reason) == (403, "Forbidden")
+        assert "a container gets one share" in verdict.message
 
 
 def test_a_mode_asked_for_beside_several_gpus_is_refused_unless_it_is_exclusive() -> None:
