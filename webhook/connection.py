@@ -32,6 +32,7 @@ class Connection(web.RequestHandler):
         "_head_timeout_s",
         "_held",
         "_listener",
+        "_missing",
         "_rest_deadline",
     )
 
@@ -41,7 +42,8 @@ class Connection(web.RequestHandler):
         self._head_timeout_s = head_timeout_s
         self._head_deadline: asyncio.TimerHandle | None = None
         self._detoured = False
-        self._held = b""
+        self._held: list[bytes] = []
+        self._missing = 0
         self._rest_deadline: asyncio.TimerHandle | None = None
 
     @property
@@ -63,14 +65,19 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection is gone."""
         self._head_arrived()
-        self._held = b""
+        self._held = []
         super().connection_lost(exc)
         self._listener.lost()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a head or a body."""
         if not self._detoured:
-            data, self._held = self._held + data, b""
+            if self._held:
+                self._held.append(data)
+                self._missing -= len(data)
+                if self._missing > 0:
+                    return
+                data = self._unheld()
             if self._answer_at_once(data):
                 return
             self._detoured = True
@@ -98,7 +105,9 @@ class Connection(web.RequestHandler):
             return False
         self._head_arrived()
         if len(data) < frame.ends:
-            self._hold(data)
+            self._held, self._missing = [data], frame.ends - len(data)
+            if self._rest_deadline is None:
+                self._rest_deadline = self._loop.call_later(_HOLD_S, self._rest_is_late)
             return True
         answer, closes = respond(data[frame.begins :])
         transport.write(express.rendered(answer, SERVER_HEADER, closes=closes))
@@ -107,17 +116,17 @@ class Connection(web.RequestHandler):
             self.force_close()
         return True
 
-    def _hold(self, data: bytes) -> None:
-        self._held = data
-        if self._rest_deadline is None:
-            self._rest_deadline = self._loop.call_later(_HOLD_S, self._rest_is_late)
+    def _unheld(self) -> bytes:
+        data = b"".join(self._held)
+        self._held = []
+        return data
 
     def _rest_is_late(self) -> None:
         """Hand a call over whose body takes its time: its bounds are watched on aiohttp's way."""
         self._rest_deadline = None
         if self._held:
-            data, self._held, self._detoured = self._held, b"", True
-            super().data_received(data)
+            self._detoured = True
+            super().data_received(self._unheld())
 
     def abort(self) -> None:
         """End the connection now, without a word."""
