@@ -19,9 +19,10 @@ from webhook.policies import Governing, Policies
 from webhook.review import Review
 from webhook.verdict import Verdict
 
-_LONGEST: Final = 16 * 1024
-_MOST: Final = 512
-"""Bytes of a pod that is remembered, and how many are: 8 MiB at the most."""
+LONGEST: Final = 32 * 1024
+"""Bytes of a review whose verdict is remembered."""
+_MOST: Final = 256
+"""How many are: 8 MiB at the most."""
 _BESIDE: Final = frozenset({"managedFields", "ownerReferences"})
 """Metadata that says who made a pod, not what it is."""
 _TOKEN_VOLUME: Final = re.compile(
@@ -40,10 +41,9 @@ def admit_alike(review: Review, policies: Policies, inventory: Inventory | None)
     if not is_new_pod(review) or review.object is None:
         return admit(review, policies, inventory)
     governing = policies.profile_for(review.namespace)
-    kept = _kept(review.object)
-    if governing.profile is None or len(kept) > _LONGEST:
+    if governing.profile is None:
         return admit_governed(review.object, review.namespace, governing, inventory)
-    return _remembered(kept, review.namespace, governing, inventory)
+    return _remembered(_kept(review.object), review.namespace, governing, inventory)
 
 
 def _kept(pod: dict[str, Any]) -> bytes:

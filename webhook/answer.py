@@ -5,19 +5,25 @@ Everything that the server does around it is moving bytes and counting.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from webhook.alike import admit_alike
+from sharing.inventory import Inventory
+from webhook.admission import admit
+from webhook.alike import LONGEST, admit_alike
 from webhook.limits import decode
 from webhook.outcome import Answer, Outcome, outcome_of, refusal
+from webhook.policies import Policies
 from webhook.review import MalformedReviewError, Review, parse_review
 from webhook.snapshot import Snapshot
 from webhook.verdict import Verdict, render
 
 _MALFORMED_CODE = 400
+
+Decide = Callable[[Review, Policies, Inventory | None], Verdict]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +48,15 @@ def answer_body(body: bytes, snapshot: Snapshot) -> Answered:
         review = parse_review(decoded)
     except MalformedReviewError as error:
         return _malformed(error, decoded)
-    return answer_review(review, snapshot)
+    # What a large pod keeps of itself is soon too long to be remembered.
+    decide = admit_alike if len(body) <= LONGEST else admit
+    return answer_review(review, snapshot, decide)
 
 
-def answer_review(review: Review, snapshot: Snapshot) -> Answered:
+def answer_review(review: Review, snapshot: Snapshot, decide: Decide = admit) -> Answered:
     """The answer to a review that could be read."""
     try:
-        verdict = admit_alike(review, snapshot.policies, snapshot.inventory)
+        verdict = decide(review, snapshot.policies, snapshot.inventory)
         rendered = orjson.dumps(render(verdict, review.uid))
     except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit nor hang
         # Not a verdict: the failurePolicy decides, and the user reads this sentence.

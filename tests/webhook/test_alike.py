@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from tests.support.pods import PODS
 from webhook import alike
 from webhook.admission import admit
 from webhook.alike import admit_alike
+from webhook.answer import answer_body
 from webhook.policies import Policies
 from webhook.review import Review, parse_review
 
@@ -89,12 +91,15 @@ def test_another_policy_is_another_verdict() -> None:
     assert [g.resource for g in second.grants] == ["gpu.sharing/timeslice-1of4"]
 
 
-def test_large_pods_are_not_kept() -> None:
-    made = pod({"note": "x" * 20_000})
+@pytest.mark.parametrize("more", [False, True])
+def test_only_what_is_short_is_kept(*, more: bool) -> None:
+    body = orjson.dumps(review(pod({"note": "x" * (alike.LONGEST if more else 10)})))
     before = alike._remembered.cache_info()
 
-    assert admit_alike(created(made), MPS.policies, None).grants
-    assert alike._remembered.cache_info() == before
+    answer = answer_body(body, MPS).answer.body
+
+    assert b'"patch":' in answer
+    assert (alike._remembered.cache_info() == before) is more
 
 
 def test_a_message_names_the_pod_that_it_is_about() -> None:
