@@ -12,11 +12,9 @@ import json
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import yaml
 
 from cli.trial.collecting import read_devices
 from cli.trial.embeddedground import EmbeddedGround
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
     from tests.cluster.box.box import Box
 
 WAIT_S: Final = 40.0
-MANIFESTS: Final = Path(__file__).parents[2] / "deploy" / "manifests" / "gpu-sharing-simulated.yaml"
-RIGHTS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 NODE: Final = NodeSpec(
     name="n1", gpus="8xH100-80GB", labels={"gpu.sharing/managed": "true", "pool": "all"}
 )
@@ -268,10 +264,13 @@ async def box_trial(box: Box, objects: Sequence[Mapping[str, Any]]) -> AsyncIter
     """The product on a real node, each program with the chart's rights."""
     from tests.cluster.box.configuration import IMAGE
     from tests.cluster.ports import free_ports
+    from tests.cluster.rights import chart_identities
 
     folder = box.spec.folder / "t"
     folder.mkdir()
     (port,) = free_ports(1)
+    identities = await asyncio.to_thread(chart_identities, box.access)
+    identities["agent"] = _for_inside(identities["agent"], box.spec.server)
     inside = await asyncio.to_thread(box.let_in, port)
     place = Place(spec=NODE, name=box.node, folder=folder, kubelet=box.kubelet_dir, cdi=box.cdi_dir)
     ground = BoxGround(
@@ -280,49 +279,16 @@ async def box_trial(box: Box, objects: Sequence[Mapping[str, Any]]) -> AsyncIter
         image=IMAGE,
         listen=("127.0.0.1", port),
         webhook_url=f"https://127.0.0.1:{inside}/mutate",
-        identities=await asyncio.to_thread(chart_identities, box),
+        identities=identities,
     )
     async with Installation(ground, folder, objects=objects) as installed:
         yield Trial(installed, BoxNode(box), is_real=True)
     shutil.rmtree(folder)
 
 
-def chart_identities(box: Box) -> dict[str, Path]:
-    """Kubeconfigs of the chart's service accounts, bound to the chart's rights.
-
-    The agent's is for use inside the node.
-    """
-    documents = [one for one in yaml.safe_load_all(MANIFESTS.read_text("utf-8")) if one]
-    space = {"metadata": {"name": "gpu-sharing"}}
-    _post(box, "/api/v1/namespaces", space)
-    for each in documents:
-        if each["kind"] in RIGHTS:
-            _post(box, _collection(each), each)
-    found = {
-        name: box.access.service_account("gpu-sharing", f"gpu-sharing-{name}")
-        for name in ("webhook", "controller", "agent")
-    }
-    content = json.loads(found["agent"].read_text())
-    content["clusters"][0]["cluster"]["server"] = box.spec.server
-    found["agent"].write_text(json.dumps(content))
-    return found
-
-
-def _post(box: Box, path: str, manifest: Mapping[str, Any]) -> None:
-    from tests.cluster.access import RefusedError
-
-    try:
-        box.access.call("POST", path, manifest)
-    except RefusedError as error:
-        if error.code != 409:
-            raise
-
-
-def _collection(manifest: Mapping[str, Any]) -> str:
-    version, plural = manifest["apiVersion"], manifest["kind"].lower() + "s"
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    namespace = manifest["metadata"].get("namespace")
-    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
-
-
-Trials = AbstractAsyncContextManager[Trial]
+def _for_inside(kubeconfig: Path, server: str) -> Path:
+    """The same kubeconfig with the address that the API server has inside the node."""
+    content = json.loads(kubeconfig.read_text())
+    content["clusters"][0]["cluster"]["server"] = server
+    kubeconfig.write_text(json.dumps(content))
+    return kubeconfig

@@ -1,0 +1,1 @@
+"""What the webhook costs a whole cluster, on a real control plane without kubelets."""
