@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,9 @@ from cli.main import Invocation
 from sharing.errors import InputError
 
 if TYPE_CHECKING:
+    from certs.context import HotContext
+    from sharing.cluster.client import Client
+    from webhook.credential import CredentialSource
     from webhook.settings import ServerSettings
 
 _PORT = click.IntRange(0, 65535)
@@ -32,8 +36,16 @@ _OF_WORKERS: Final = frozenset({"port", "workers", "worker_name"})
 )
 @click.option("--kubeconfig", metavar="FILE", help="The cluster to watch, if not the usual one.")
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig.")
-@click.option("--cert", required=True, metavar="FILE", help="Certificate and its chain, PEM.")
-@click.option("--key", required=True, metavar="FILE", help="The certificate's key, PEM.")
+@click.option("--cert", metavar="FILE", help="Certificate and its chain, PEM.")
+@click.option("--key", metavar="FILE", help="The certificate's key, PEM.")
+@click.option(
+    "--certs-secret",
+    metavar="NAMESPACE/NAME",
+    help="Instead of --cert and --key: the Secret that the replicas keep a certificate in.",
+)
+@click.option(
+    "--service", metavar="NAMESPACE/NAME", help="With --certs-secret: what API servers call."
+)
 @click.option("--host", default="", metavar="ADDRESS", help="Where to listen.  [everywhere]")
 @click.option("--port", type=_PORT, default=8443, show_default=True, help="0 for a free one.")
 @click.option(
@@ -74,8 +86,10 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     folder: str | None,
     kubeconfig: str | None,
     context: str,
-    cert: str,
-    key: str,
+    cert: str | None,
+    key: str | None,
+    certs_secret: str | None,
+    service: str | None,
     host: str,
     port: int,
     health_host: str,
@@ -95,8 +109,6 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
       gpu-sharing webhook --static policies/ --cert tls.crt --key tls.key --port 8443
     """  # noqa: D301 - click wants the character itself
     from certs.context import HotContext
-    from certs.files import FileKeeper, PairFiles
-    from sharing.cluster.client import Client
     from webhook import program
     from webhook.settings import ServerSettings
     from webhook.static import StaticSource
@@ -105,19 +117,18 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     if folder is not None and (kubeconfig is not None or context):
         raise click.UsageError("--static needs no cluster: leave out --kubeconfig and --context")
     is_static = folder is not None
-    settings = ServerSettings(
-        host=host,
-        port=port,
-        reuse_port=bool(worker_name),
-        health_host=health_host,
-        health_port=health_port if is_static or health_port is not None else 8080,
-        drain_delay_s=_chosen(drain_delay, 0.0 if is_static else 5.0),
-        drain_timeout_s=_chosen(drain_timeout, 10.0 if is_static else 100.0),
+    settings = _settings(
+        ServerSettings(host=host, port=port, reuse_port=bool(worker_name), health_host=health_host),
+        (health_port, drain_delay, drain_timeout),
+        is_static=is_static,
     )
     tls = HotContext(utc_now)
-    files = PairFiles(certificate=Path(cert), key=Path(key))
-    # Read before anything else happens: what a person wrote may be wrong.
-    files.read()
+    client = None if is_static else _client(kubeconfig, context)
+    credential = (
+        _from_files(cert, key, tls)
+        if certs_secret is None and service is None
+        else _from_secret((certs_secret, service), client, tls, given=bool(cert or key))
+    )
     paths = _read_template_paths(template_paths)
     source = StaticSource(Path(folder), paths) if folder is not None else None
     logs.configure(debug=invocation.debug)
@@ -128,17 +139,81 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     serving = program.Serving(
         settings=settings,
         context=tls,
-        keeper=FileKeeper(files, tls),
+        credential=credential,
         announce=click.echo,
         template_paths=paths,
         local_name=worker_name,
     )
     if source is not None:
         asyncio.run(program.serve_static(source, serving))
-    else:
-        path = Path(kubeconfig) if kubeconfig is not None else None
-        client = Client.from_kubeconfig(path, context=context, user_agent="gpu-sharing-webhook")
+    elif client is not None:
         asyncio.run(program.serve_live(client, serving))
+
+
+def _settings(
+    stated: ServerSettings,
+    chosen: tuple[int | None, float | None, float | None],
+    *,
+    is_static: bool,
+) -> ServerSettings:
+    """The settings, with what was not chosen as it suits a folder or a cluster."""
+    health_port, drain_delay, drain_timeout = chosen
+    return replace(
+        stated,
+        health_port=health_port if is_static or health_port is not None else 8080,
+        drain_delay_s=_chosen(drain_delay, 0.0 if is_static else 5.0),
+        drain_timeout_s=_chosen(drain_timeout, 10.0 if is_static else 100.0),
+    )
+
+
+def _client(kubeconfig: str | None, context: str) -> Client:
+    from sharing.cluster.client import Client
+
+    path = Path(kubeconfig) if kubeconfig is not None else None
+    return Client.from_kubeconfig(path, context=context, user_agent="gpu-sharing-webhook")
+
+
+def _from_files(cert: str | None, key: str | None, tls: HotContext) -> CredentialSource:
+    from certs.files import PairFiles
+    from webhook.credential import FileCredential
+
+    if cert is None or key is None:
+        raise click.UsageError(
+            "a certificate is needed: --cert FILE and --key FILE, or --certs-secret NAMESPACE/NAME "
+            "and --service NAMESPACE/NAME; for a try: gpu-sharing certs issue --name localhost "
+            "--out pair"
+        )
+    files = PairFiles(certificate=Path(cert), key=Path(key))
+    # Read before anything else happens: what a person wrote may be wrong.
+    files.read()
+    return lambda _: FileCredential(files, tls)
+
+
+def _from_secret(
+    named: tuple[str | None, str | None], client: Client | None, tls: HotContext, *, given: bool
+) -> CredentialSource:
+    from certs.cluster import Place
+    from webhook.credential import SecretCredential
+
+    if given or client is None or None in named:
+        raise click.UsageError(
+            "--certs-secret and --service go together, without --cert, --key and --static"
+        )
+    (namespace, secret), service = (_two_names(each) for each in named)
+    place = Place(namespace=namespace, secret=secret)
+    cluster = client
+    return lambda metrics: SecretCredential(
+        cluster, place, service=service, context=tls, metrics=metrics
+    )
+
+
+def _two_names(text: str | None) -> tuple[str, str]:
+    namespace, slash, name = (text or "").partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise click.UsageError(
+            f"{text!r} is not understood; expected NAMESPACE/NAME, for example gpu-sharing/webhook"
+        )
+    return namespace, name
 
 
 def _read_template_paths(file: str | None) -> Mapping[str, tuple[tuple[str, ...], ...]]:

@@ -20,9 +20,9 @@ from typing import Final
 import structlog
 
 from certs.context import HotContext
-from certs.files import FileKeeper
 from sharing.cluster.client import Client
 from sharing.errors import UnavailableError
+from webhook.credential import Credential, CredentialSource
 from webhook.health import HealthServer
 from webhook.live import LiveSource
 from webhook.metrics import Metrics
@@ -30,11 +30,10 @@ from webhook.server import PATH, AdmissionServer
 from webhook.settings import ServerSettings
 from webhook.snapshot import Source
 from webhook.static import StaticSource
-from webhook.tls import expiry, unready_reason
+from webhook.tls import expiry
 from webhook.workload import TemplatePath
 
 _INTERRUPT_TIMEOUT_S: Final = 2.0
-_FILES_POLL_S: Final = 2.0
 _FIRST_LOOK_S: Final = 3.0
 _ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 
@@ -51,8 +50,8 @@ class Serving:
     settings: ServerSettings
     context: HotContext
     """What handshakes are served with."""
-    keeper: FileKeeper
-    """Puts what files hold into the context."""
+    credential: CredentialSource
+    """Makes what keeps the context's certificate good."""
     announce: Announce
     """Tells a person one line."""
     template_paths: Mapping[str, tuple[TemplatePath, ...]]
@@ -119,10 +118,11 @@ async def _serve(
     server = AdmissionServer(source, settings, metrics, context.outer)
     async with AsyncExitStack() as stack:
         signals = stack.enter_context(ending_signals())
-        await stack.enter_async_context(_certificate(serving, metrics))
+        credential = serving.credential(metrics)
+        await stack.enter_async_context(_certificate(credential, context, metrics))
         checks = {
             "policies": waiting_for,
-            "certificate": lambda: unready_reason(context),
+            "certificate": credential.unready_reason,
             "server": lambda: "it is draining" if server.draining else "",
         }
         await _start_health(stack, HealthServer(settings, metrics, checks), serving)
@@ -135,7 +135,7 @@ async def _serve(
                 return
         await server.start()
         # In the same turn of the loop, so no handshake finds nothing to be served with.
-        serving.keeper.start()
+        credential.start()
         address = f"https://{shown_host(settings.host)}:{server.port}{PATH}"
         await stack.enter_async_context(
             _in_background(_announce(wait_ready, serving.announce, address), "announcement")
@@ -235,13 +235,15 @@ def ending_signals() -> Iterator[Signals]:
 
 
 @asynccontextmanager
-async def _certificate(serving: Serving, metrics: Metrics) -> AsyncIterator[None]:
+async def _certificate(
+    credential: Credential, context: HotContext, metrics: Metrics
+) -> AsyncIterator[None]:
     def not_after_s() -> float:
-        end = expiry(serving.context)
+        end = expiry(context)
         return 0.0 if end is None else end.timestamp()
 
     metrics.watch_certificate(not_after_s)
-    async with _in_background(serving.keeper.run(poll_s=_FILES_POLL_S), "certificate files"):
+    async with _in_background(credential.run(), "certificate"):
         yield
 
 

@@ -167,7 +167,6 @@ def test_programs_are_called_with_options_that_they_take(values: str) -> None:
     assert [a for a in unknown_arguments(values) if not a.startswith(OWN_CERTIFICATE)] == []
 
 
-@pytest.mark.xfail(reason="the webhook serves from files only so far", strict=True)
 def test_a_webhook_that_keeps_its_own_certificate_takes_the_options_for_it() -> None:
     assert unknown_arguments("default") == []
 
