@@ -153,13 +153,14 @@ class Run:
             lambda name: bench.cpu_us(name, typical, fresh=True),
             rounds=effort.other_rounds,
         )
+        # Before the open loop: more than a machine can do would be told of here as memory.
+        for name, server in bench.servers.items():
+            results.resident_mb[name] = resident_mb(server.pid)
         for rate in effort.rates:
             for name in [*SERVERS, *reversed(SERVERS)]:
                 self._say(f"latency at {rate:.0f}/s: {name}")
                 measured = bench.latency(name, typical, rate, effort.latency_s)
                 results.latencies.setdefault((name, rate), []).append(measured)
-        for name, server in bench.servers.items():
-            results.resident_mb[name] = resident_mb(server.pid)
 
     def _grow(self, stack: ExitStack, load: Load, small: Path) -> None:
         large = write_world(self._folder / "large", _LARGE)
