@@ -13,7 +13,7 @@ from certs.schedule import RotationSettings, renew_at
 from certs.secret import ASK_ANNOTATION
 from certs.step import Act, Make, Rest, Wait
 from sharing.errors import InputError
-from tests.certs.world import NAMES, PROPAGATION_S, SETTINGS, World
+from tests.certs.world import NAMES, POLL_S, PROPAGATION_S, SETTINGS, World
 
 
 def settled(*, replicas: int = 2, seed: int = 0) -> World:
@@ -454,4 +454,38 @@ def test_a_clock_that_was_put_back_and_returns_costs_nobody_trust() -> None:
 
     world.check()
     world.run()
+    world.check()
+
+
+def test_room_is_made_by_what_nobody_accepts_where_the_clock_was_put_back() -> None:
+    world = settled(replicas=1)
+    first = world.stored.trusted.fingerprints
+    world.offset += timedelta(hours=20)
+    for wish in ("one", "two"):
+        ask(world, wish)
+        world.run()
+    assert len(world.stored.trusted) == 3
+    world.offset -= timedelta(hours=20)
+
+    acts = [world.turn(world.replicas[0]).act for _ in range(3)]
+
+    assert acts == [Act.HEAL, Act.MAKE, Act.TRUST]
+    assert first < world.stored.trusted.fingerprints
+    assert len(world.stored.trusted) == 3
+
+
+def test_a_slow_replica_swaps_though_the_next_rotation_has_begun() -> None:
+    world = settled(replicas=2)
+    quick, slow = world.replicas
+    ask(world, "one")
+    while world.turn(quick).act is not Act.PROMOTE:
+        world.tick(10.0)
+    promoted = world.stored.current
+    ask(world, "two")
+    assert [world.turn(quick).act for _ in range(2)] == [Act.MAKE, Act.TRUST]
+
+    world.tick(POLL_S)
+
+    assert slow.sight.served is not None
+    assert slow.sight.served.leaf == promoted
     world.check()
