@@ -82,7 +82,7 @@ class Listener(web.Server):
         self._sockets: list[socket.socket] = []
         self._local: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
-        self._in_handshake: dict[asyncio.Task[None], None] = {}
+        self._in_handshake: dict[asyncio.Task[None], socket.socket] = {}
         self._empty = asyncio.Event()
         self._empty.set()
         self.unreadable = unreadable
@@ -171,14 +171,18 @@ class Listener(web.Server):
     def _begin(self, accepted: socket.socket) -> None:
         """Begin a connection; beyond the bound of handshakes the oldest gives way."""
         if len(self._in_handshake) >= self._settings.most_handshakes:
-            oldest = next(iter(self._in_handshake))
-            del self._in_handshake[oldest]
-            oldest.cancel()
+            self._give_up(next(iter(self._in_handshake)))
             self.dropped(Drop.CROWDED)
         self._empty.clear()
         task = self._loop.create_task(self._shake_hands(accepted))
-        self._in_handshake[task] = None
+        self._in_handshake[task] = accepted
         task.add_done_callback(self._handshake_ended)
+
+    def _give_up(self, task: asyncio.Task[None]) -> None:
+        """End a handshake, also one that has not begun and so closes nothing itself."""
+        accepted = self._in_handshake.pop(task)
+        task.add_done_callback(lambda _: accepted.close())
+        task.cancel()
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         tls = self._tls
@@ -247,7 +251,7 @@ class Listener(web.Server):
         self.stop_listening()
         beginning = tuple(self._in_handshake)
         for task in beginning:
-            task.cancel()
+            self._give_up(task)
         await asyncio.gather(*beginning, return_exceptions=True)
         for connection in self.connections:
             if isinstance(connection, Connection):

@@ -31,7 +31,7 @@ class ServerSettings:
     body_timeout_s: float = 5.0
     """From the end of the head to the end of the body; less where the caller waits less."""
 
-    most_connections: int = 4096
+    most_connections: int = 2048
     """An API server keeps 25; beyond this the one that was idle longest gives way."""
     most_handshakes: int = 1024
     """Of TLS under way at once; beyond this the oldest gives way. One takes some milliseconds,

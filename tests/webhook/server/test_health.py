@@ -72,6 +72,42 @@ async def test_metrics_count_calls_by_outcome_and_grants_by_mode(
     assert any(line.startswith("gpu_sharing_webhook_connections ") for line in lines)
 
 
+async def test_metrics_count_denials_by_code_and_tell_the_process(served: Served) -> None:
+    await served.ask(review(pod({"gpu.sharing/fraction": "2"})))
+    await served.ask(review(pod(gpu="3")))
+    malformed = review(pod(), operation="CRATE")
+    await served.ask(malformed)
+
+    lines = served.metrics.render().decode().splitlines()
+
+    counted = [line for line in lines if line.startswith("gpu_sharing_webhook_denials_total")]
+    assert counted == [
+        'gpu_sharing_webhook_denials_total{code="400"} 1.0',
+        'gpu_sharing_webhook_denials_total{code="403"} 1.0',
+        'gpu_sharing_webhook_denials_total{code="422"} 1.0',
+    ]
+    names = {line.split(" ")[0].split("{")[0] for line in lines if line[0] != "#"}
+    assert {
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "gpu_sharing_build_info",
+        "gpu_sharing_webhook_draining",
+        "gpu_sharing_webhook_handshakes",
+    } <= names
+
+
+async def test_a_denial_is_logged_with_its_field_and_not_with_what_stands_in_it(
+    served: Served,
+) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await served.ask(review(pod({"gpu.sharing/fraction": "s3cret"})))
+
+    (line,) = lines
+    assert (line["outcome"], line["code"]) == ("denied", 422)
+    assert line["field"] == "metadata.annotations[gpu.sharing/fraction]"
+    assert "s3cret" not in json.dumps(line)
+
+
 async def test_no_caller_can_make_new_series(served: Served) -> None:
     before = {line.split(" ")[0] for line in served.metrics.render().decode().splitlines()}
 
@@ -104,7 +140,7 @@ async def test_the_log_has_one_line_a_review_and_nothing_of_the_pod(served: Serv
     (line,) = lines
     assert line["event"] == "review was answered"
     assert (line["uid"], line["outcome"], line["namespace"]) == ("u-1", "patched", "team-a")
-    assert line["grants"] == ["gpu.sharing/mps-1of4"]
+    assert (line["profile"], line["grants"]) == ("mps", ["gpu.sharing/mps-1of4"])
     assert "s3cret" not in json.dumps(line)
     assert "app:1" not in json.dumps(line)
 
