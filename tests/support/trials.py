@@ -139,6 +139,21 @@ class Trial:
         await until(self.client, PODS, reached, what=f"{pod} {phases}", timeout_s=WAIT_S)
         return found
 
+    async def unschedulable(self, pod: PodKey) -> str:
+        """Why the scheduler finds no node for a pod, once it has said so."""
+        said: list[str] = []
+
+        def waits(store: Mapping[PodKey, Mapping[str, Any]]) -> bool:
+            conditions = ((store.get(pod) or {}).get("status") or {}).get("conditions") or ()
+            said[:] = [
+                str(each.get("message")) for each in conditions
+                if each["type"] == "PodScheduled" and each["status"] == "False"
+            ]  # fmt: skip
+            return bool(said)
+
+        await until(self.client, PODS, waits, what=f"{pod} waits", timeout_s=WAIT_S)
+        return said[0]
+
     async def delete(self, *pods: PodKey) -> None:
         """End pods and wait until they are gone."""
         for namespace, name in pods:
