@@ -127,3 +127,11 @@ def test_thousands_of_containers_are_answered_in_bounded_time() -> None:
 def test_a_container_is_told_apart_by_its_field() -> None:
     one = Container("", "/spec/initContainers/2", {}, is_init=True)
     assert (one.field, one.label) == ("spec.initContainers[2]", "container spec.initContainers[2]")
+
+
+def test_a_share_that_stands_for_several_is_never_made_smaller() -> None:
+    nodes = Inventory((node("n1", quarter=2), node("n2", eighth=2, half=1)))
+    keys = {"c0.gpu.sharing/fraction": "1/8"}
+    verdict, _ = judge(asking("2", "500m", annotations=keys), "mps", nodes)
+    assert verdict.code == 403
+    assert "gpu.sharing/mps-1of4: 1, gpu.sharing/mps-1of2: 1" in verdict.message
