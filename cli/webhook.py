@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from certs.context import HotContext
     from sharing.cluster.client import Client
     from webhook.credential import CredentialSource
+    from webhook.program import Serving
     from webhook.settings import ServerSettings
+    from webhook.static import StaticSource
 
 _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(0, 86_400)
@@ -124,11 +126,7 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     )
     tls = HotContext(utc_now)
     client = None if is_static else _client(kubeconfig, context)
-    credential = (
-        _from_files(cert, key, tls)
-        if certs_secret is None and service is None
-        else _from_secret((certs_secret, service), client, tls, given=bool(cert or key))
-    )
+    credential = _credential((cert, key), (certs_secret, service), client, tls)
     paths = _read_template_paths(template_paths)
     source = StaticSource(Path(folder), paths) if folder is not None else None
     logs.configure(debug=invocation.debug)
@@ -137,13 +135,15 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
         _run_workers(workers, settings, invocation)
         return
     serving = program.Serving(
-        settings=settings,
-        context=tls,
-        credential=credential,
-        announce=click.echo,
-        template_paths=paths,
-        local_name=worker_name,
-    )
+        settings=settings, context=tls, credential=credential, announce=click.echo,
+        template_paths=paths, local_name=worker_name,
+    )  # fmt: skip
+    _serve(source, client, serving)
+
+
+def _serve(source: StaticSource | None, client: Client | None, serving: Serving) -> None:
+    from webhook import program
+
     if source is not None:
         asyncio.run(program.serve_static(source, serving))
     elif client is not None:
@@ -171,6 +171,17 @@ def _client(kubeconfig: str | None, context: str) -> Client:
 
     path = Path(kubeconfig) if kubeconfig is not None else None
     return Client.from_kubeconfig(path, context=context, user_agent="gpu-sharing-webhook")
+
+
+def _credential(
+    files: tuple[str | None, str | None],
+    named: tuple[str | None, str | None],
+    client: Client | None,
+    tls: HotContext,
+) -> CredentialSource:
+    if named == (None, None):
+        return _from_files(*files, tls)
+    return _from_secret(named, client, tls, given=any(files))
 
 
 def _from_files(cert: str | None, key: str | None, tls: HotContext) -> CredentialSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sharing.api.profile import Enforcement
+from sharing.api.choices import Enforcement
 from sharing.inventory import Inventory
 from sharing.names import GRANTS_ANNOTATION
 from webhook import explain, rewrite

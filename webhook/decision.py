@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from sharing.api.profile import MultiGpu, SharingProfile
+from sharing.api.choices import MultiGpu
+from sharing.api.profile import SharingProfile
 from sharing.inventory import Inventory
 from sharing.mode import Mode
 from webhook import explain

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from sharing.api.profile import System
+from sharing.api.choices import System
 from sharing.names import GPU
 from sharing.quantity import MIB
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from sharing.api.profile import Enforcement, SharingProfile
+from sharing.api.choices import Enforcement
+from sharing.api.profile import SharingProfile
 from sharing.errors import GpuSharingError
 from sharing.inventory import Inventory
 from sharing.names import GRANTS_ANNOTATION, MILLI_GPU

@@ -34,18 +34,8 @@ class Metrics:
         # A second series for each counter, which says nothing that a query needs.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        reviews = Counter(
-            f"{_PREFIX}_reviews",
-            "Calls by what became of them.",
-            ["outcome"],
-            registry=self.registry,
-        )
-        grants = Counter(
-            f"{_PREFIX}_grants",
-            "Shares granted to containers, by mode.",
-            ["mode"],
-            registry=self.registry,
-        )
+        reviews = self._counter("reviews", "Calls by what became of them.", "outcome")
+        grants = self._counter("grants", "Shares granted to containers, by mode.", "mode")
         # Each label value is there from the start, so that rates begin at zero.
         self._reviews = {outcome: reviews.labels(outcome.value) for outcome in Outcome}
         self._grants = {mode: grants.labels(mode.value) for mode in Mode}
@@ -55,18 +45,12 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
-        denials = Counter(
-            f"{_PREFIX}_denials",
-            "Objects refused, by the code that their authors are told.",
-            ["code"],
-            registry=self.registry,
+        denials = self._counter(
+            "denials", "Objects refused, by the code that their authors are told.", "code"
         )
         self._denials = {code: denials.labels(str(code)) for code in _CODES}
-        drops = Counter(
-            f"{_PREFIX}_dropped_connections",
-            "Connections that ended without an answer, by why.",
-            ["reason"],
-            registry=self.registry,
+        drops = self._counter(
+            "dropped_connections", "Connections that ended without an answer, by why.", "reason"
         )
         self._drops = {drop: drops.labels(drop.value) for drop in Drop}
         ProcessCollector(registry=self.registry)
@@ -84,27 +68,27 @@ class Metrics:
         self._not_after = self._gauge(
             "certificate_not_after_timestamp_seconds", "When the served certificate ends."
         )
-        self._age = Gauge(
-            f"{_PREFIX}_cache_age_seconds",
-            "Seconds since a watch was last known to be up to date.",
-            ["kind"],
-            registry=self.registry,
+        self._age = self._labelled(
+            "cache_age_seconds", "Seconds since a watch was last known to be up to date.", "kind"
         )
         self._namespaces = self._gauge("namespaces", "Namespaces that are known.")
-        self._profiles = Gauge(
-            f"{_PREFIX}_profiles",
-            "SharingProfiles by whether they can be used.",
-            ["state"],
-            registry=self.registry,
+        self._profiles = self._labelled(
+            "profiles", "SharingProfiles by whether they can be used.", "state"
         )
         self._nodes = self._gauge("nodes", "Nodes of the inventory.")
         self._offered = self._by_mode(
             "offered_shares", "Shares that ready nodes offer, free or held, as decisions see them."
         )
 
+    def _counter(self, name: str, meaning: str, label: str) -> Counter:
+        return Counter(f"{_PREFIX}_{name}", meaning, [label], registry=self.registry)
+
     def _by_mode(self, name: str, meaning: str) -> dict[Mode, Gauge]:
-        gauge = Gauge(f"{_PREFIX}_{name}", meaning, ["mode"], registry=self.registry)
+        gauge = self._labelled(name, meaning, "mode")
         return {mode: gauge.labels(mode.value) for mode in Mode}
+
+    def _labelled(self, name: str, meaning: str, label: str) -> Gauge:
+        return Gauge(f"{_PREFIX}_{name}", meaning, [label], registry=self.registry)
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"{_PREFIX}_{name}", meaning, registry=self.registry)

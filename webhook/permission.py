@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sharing.api.profile import MultiGpu, SharingProfile, WholeGpu
+from sharing.api.choices import MultiGpu, WholeGpu
+from sharing.api.profile import SharingProfile
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.shareclass import ShareClass

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharing.api.profile import System
+from sharing.api.choices import System
 from sharing.errors import InputError, shown
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from sharing.api.choices import Enforcement, MultiGpu, System, WholeGpu
 from sharing.api.model import ApiModel, StatusModel, parse_model
 from sharing.api.node import Condition
 from sharing.api.texts import MemoryQuantity, MigText, PartText, PoolText
@@ -25,44 +25,6 @@ from sharing.size import OneOf, parse_size
 
 FALLBACK_SIZE: Final = OneOf(4)
 """What a plain GPU request becomes where a profile names no size."""
-
-
-class WholeGpu(StrEnum):
-    """What becomes of a plain ``nvidia.com/gpu``."""
-
-    CONVERT = "convert"
-    KEEP = "keep"
-    DENY = "deny"
-
-
-class MultiGpu(StrEnum):
-    """What becomes of a plain ``nvidia.com/gpu`` above 1."""
-
-    EXCLUSIVE = "exclusive"
-    DENY = "deny"
-
-
-class Enforcement(StrEnum):
-    """Whether verdicts take effect. Warn and audit change nothing and record what would."""
-
-    ENFORCE = "enforce"
-    WARN = "warn"
-    AUDIT = "audit"
-
-
-class System(StrEnum):
-    """Another system whose requests are understood, for clusters that move over."""
-
-    HAMI = "hami"
-    KAI = "kai"
-    NOS = "nos"
-    ALIYUN = "aliyun"
-    """gpushare-scheduler-extender, ``aliyun.com/gpu-mem`` in GiB."""
-    ALIYUN_MIB = "aliyun-mib"
-    """As aliyun, installed to count MiB."""
-    VOLCANO = "volcano"
-    NVIDIA_SHARED = "nvidia-shared"
-    """NVIDIA's device plugin with ``renameByDefault``."""
 
 
 class Toleration(ApiModel):

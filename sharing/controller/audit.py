@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from sharing.api.profile import Enforcement, builtin_profiles
+from sharing.api.choices import Enforcement
+from sharing.api.profile import builtin_profiles
 from sharing.controller.pods import PodSeen
 from sharing.controller.profiles import ProfileSeen
 from sharing.names import GPU, MODE_LABEL, PROFILE_LABEL

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sharing.api.profile import System, parse_profile
+from sharing.api.choices import System
+from sharing.api.profile import parse_profile
 from sharing.documents import read_documents
 from sharing.nodefile import read_nodes
 from webhook.admission import admit_pod

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from embedded.apiserver.cel import evaluate
-from sharing.api.profile import System
+from sharing.api.choices import System
 from tests.support.judging import H100S, container, judge, pod, profile, resources_of
 from webhook.foreign import WORDS, vocabulary_of
 from webhook.registration import configuration

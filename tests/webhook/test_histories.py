@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from sharing.api.profile import System
+from sharing.api.choices import System
 from tests.support.judging import H100S, apply, inventory, policies, profile
 from tests.support.pods import ASKING_PODS
 from webhook.admission import admit_pod

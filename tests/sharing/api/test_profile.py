@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from sharing.api.profile import (
-    MultiGpu,
-    SharingProfile,
-    WholeGpu,
-    builtin_profiles,
-    parse_profile,
-)
+from sharing.api.choices import MultiGpu, WholeGpu
+from sharing.api.profile import SharingProfile, builtin_profiles, parse_profile
 from sharing.errors import InputError
 from sharing.mode import Isolation, Mode
 from sharing.size import OneOf
