@@ -35,6 +35,11 @@ TEMPLATE = {"metadata": {"labels": LABELS}, "spec": pod()["spec"]}
 PROFILE = {"metadata": {"name": "inference"}, "spec": {"mode": "mps", "defaultSize": "1of4"}}
 
 
+async def create(api: Client, kind: Kind, item: dict[str, Any]) -> None:
+    """Create an object that says of what kind it is, as custom ones have to."""
+    await api.create(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **item})
+
+
 def share(number: int) -> dict[str, Any]:
     return {"id": f"GPU-1::{number}", "resource": "gpu.sharing/mps-1of4", "memoryMiB": 10_000}
 
@@ -42,22 +47,24 @@ def share(number: int) -> dict[str, Any]:
 async def fill(api: Client) -> None:
     """A cluster with a policy, a node and what makes pods, as it is after a while."""
     for definition in crd_manifests():
-        await api.create(CRDS, definition)
+        await create(api, CRDS, definition)
     for name in ("team-a", "team-b", "team-c"):
         labels = {"gpu.sharing/profile": "inference"} if name != "team-c" else {}
-        await api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
-    await api.create(SHARING_PROFILES, PROFILE)
-    await api.create(NODES, {"metadata": {"name": "n1", "labels": {"gpu.sharing/managed": "true"}}})
+        await create(api, NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+    await create(api, SHARING_PROFILES, PROFILE)
+    await create(
+        api, NODES, {"metadata": {"name": "n1", "labels": {"gpu.sharing/managed": "true"}}}
+    )
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     await api.patch(NODES, "n1", ready, subresource="status")
     gpu = {"index": 0, "uuid": "GPU-1", "board": "A100-40GB", "product": "x", "memoryMiB": 40_000}
-    await api.create(GPU_NODES, {"metadata": {"name": "n1"}, "spec": {"gpus": []}})
+    await create(api, GPU_NODES, {"metadata": {"name": "n1"}, "spec": {"gpus": []}})
     status = {"status": {"gpus": [gpu | {"shares": [share(n) for n in range(4)]}]}}
     await api.patch(GPU_NODES, "n1", status, subresource="status")
     spec = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
     for namespace in ("team-a", "team-b", "team-c"):
-        await api.create(
-            DEPLOYMENTS, {"metadata": {"name": "web", "namespace": namespace}, "spec": spec}
+        await create(
+            api, DEPLOYMENTS, {"metadata": {"name": "web", "namespace": namespace}, "spec": spec}
         )
 
 
@@ -66,23 +73,23 @@ async def follow_up(api: Client) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u-1"}
     made = {"namespace": "team-a", "ownerReferences": [{**owner, "controller": True}]}
     spec = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
-    await api.create(REPLICA_SETS, {"metadata": {"name": "web-1", **made}, "spec": spec})
+    await create(api, REPLICA_SETS, {"metadata": {"name": "web-1", **made}, "spec": spec})
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u-2"}
     made = {"namespace": "team-a", "ownerReferences": [{**owner, "controller": True}]}
-    await api.create(PODS, {"metadata": {"name": "web-1-x", **made}, "spec": pod()["spec"]})
+    await create(api, PODS, {"metadata": {"name": "web-1-x", **made}, "spec": pod()["spec"]})
     alone = {"metadata": {"name": "alone", "namespace": "team-a"}, "spec": pod()["spec"]}
-    await api.create(PODS, alone)
+    await create(api, PODS, alone)
     await api.bind("alone", namespace="team-a", node="n1")
     foreign = {"apiVersion": "x.io/v1", "kind": "Notebook", "name": "n", "uid": "u-3"}
     made = {"namespace": "team-a", "ownerReferences": [{**foreign, "controller": True}]}
-    await api.create(PODS, {"metadata": {"name": "notebook", **made}, "spec": pod()["spec"]})
+    await create(api, PODS, {"metadata": {"name": "notebook", **made}, "spec": pod()["spec"]})
     done = {"metadata": {"name": "done", "namespace": "team-a"}, "spec": pod()["spec"]}
-    await api.create(PODS, done)
+    await create(api, PODS, done)
     phase = {"status": {"phase": "Succeeded"}}
     await api.patch(PODS, "done", phase, namespace="team-a", subresource="status")
     template = {"spec": {**pod()["spec"], "restartPolicy": "Never"}}
     job = {"metadata": {"name": "over", "namespace": "team-a"}, "spec": {"template": template}}
-    await api.create(JOBS, job)
+    await create(api, JOBS, job)
     ended = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     await api.patch(JOBS, "over", ended, namespace="team-a", subresource="status")
 
@@ -157,10 +164,10 @@ async def test_workloads_of_other_kinds_are_found_where_the_cluster_has_them(
         },
     }
     async with Client.from_kubeconfig(kubeconfig) as api:
-        await api.create(CRDS, definition)
+        await create(api, CRDS, definition)
         spec = {"headGroupSpec": {"template": {"spec": pod()["spec"]}}}
         cluster = {"metadata": {"name": "ray", "namespace": "team-b"}, "spec": spec}
-        await api.create(RAY, cluster)
+        await create(api, RAY, cluster)
 
     found = await entries(kubeconfig, "-n", "team-b")
 
@@ -224,6 +231,18 @@ async def test_the_table_of_a_cluster_leaves_out_what_asks_for_no_gpu(kubeconfig
     assert "Without policy, so pods stay as they are: team-c." in result.stdout
 
 
+async def test_reports_of_a_cluster_name_objects_and_no_files(kubeconfig: Path) -> None:
+    sarif = await admit("--kubeconfig", str(kubeconfig), "-o", "sarif", "-n", "team-b")
+    junit = await admit("--kubeconfig", str(kubeconfig), "-o", "junit", "-n", "team-b")
+
+    (result,) = json.loads(sarif.stdout)["runs"][0]["results"]
+    (location,) = result["locations"]
+    assert location["logicalLocations"][0]["fullyQualifiedName"] == "Deployment team-b/web"
+    assert "physicalLocation" not in location
+    assert '<testsuite name="cluster"' in junit.stdout
+    assert 'name="Deployment team-b/web"' in junit.stdout
+
+
 async def test_a_cluster_is_only_read(server: ApiServer, kubeconfig: Path) -> None:
     async with Client.from_kubeconfig(kubeconfig) as api:
         before = await api.request("GET", "/apis/apps/v1/deployments")
@@ -238,10 +257,10 @@ async def test_a_cluster_without_our_kinds_is_previewed_before_anything_is_insta
 ) -> None:
     path = server.write_kubeconfig(tmp_path / "kubeconfig")
     async with Client.from_kubeconfig(path) as api:
-        await api.create(NAMESPACES, {"metadata": {"name": "team-a"}})
+        await create(api, NAMESPACES, {"metadata": {"name": "team-a"}})
         spec = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
-        await api.create(
-            DEPLOYMENTS, {"metadata": {"name": "web", "namespace": "team-a"}, "spec": spec}
+        await create(
+            api, DEPLOYMENTS, {"metadata": {"name": "web", "namespace": "team-a"}, "spec": spec}
         )
 
     found = await entries(path, "--profile", "mps")
