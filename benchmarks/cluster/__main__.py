@@ -51,7 +51,7 @@ class Size:
 
 
 FULL: Final = Size(nodes=1000, pods=5000, pairs=3)
-QUICK: Final = Size(nodes=100, pods=500, pairs=2)
+QUICK: Final = Size(nodes=100, pods=500, pairs=1)
 
 
 @click.command()
