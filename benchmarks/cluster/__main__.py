@@ -93,7 +93,7 @@ async def run(plane: ControlPlane, folder: Path, size: Size) -> dict[str, Any]:
         await inventory.publish(client, fleet.names)
         hook = await _webhook(stack, plane, folder, size.nodes * inventory.PER_NODE)
         names = await rounds.make_namespaces(client)
-        pids = {*plane.pids().values(), hook.program.pid or 0}
+        pids = {**plane.pids(), "webhook": hook.program.pid or 0}
         done = []
         for number in range(-1, size.pairs):
             for on in (False, True) if number % 2 == 0 else (True, False):

@@ -22,7 +22,7 @@ def figures(rounds: Sequence[Round], p99_ms: float, **about: Any) -> dict[str, A
     """
     pairs = [rounds[at : at + 2] for at in range(0, len(rounds), 2)]
     ratios = [ratio(pair) for pair in pairs]
-    cpu = [{each.webhook: each.cpu_s for each in pair} for pair in pairs]
+    cpu = [{each.webhook: sum(each.cpu_s.values()) for each in pair} for pair in pairs]
     on = [each for each in rounds if each.webhook]
     off = [each for each in rounds if not each.webhook]
     return {
@@ -30,11 +30,22 @@ def figures(rounds: Sequence[Round], p99_ms: float, **about: Any) -> dict[str, A
         "bind_ratio_on_off": round(median(ratios), 4),
         "bind_ratios": [round(each, 4) for each in ratios],
         "cpu_ratio_on_off": round(median(each[True] / each[False] for each in cpu), 4),
+        "cpu_ms_per_pod": _cpu_ms_per_pod(on),
+        "cpu_ms_per_pod_off": _cpu_ms_per_pod(off),
         "bound_per_s": round(median(each.pods / each.bound_s for each in on), 1),
         "bound_per_s_off": round(median(each.pods / each.bound_s for each in off), 1),
         "created_per_s": round(median(each.pods / each.created_s for each in on), 1),
         "created_per_s_off": round(median(each.pods / each.created_s for each in off), 1),
         "webhook_p99_ms": round(p99_ms, 3),
+    }
+
+
+def _cpu_ms_per_pod(rounds: Sequence[Round]) -> dict[str, float]:
+    """Processor milliseconds that each program spent on a pod, from creation to binding."""
+    pods = sum(each.pods for each in rounds)
+    return {
+        name: round(1000 * sum(each.cpu_s[name] for each in rounds) / pods, 3)
+        for name in sorted(rounds[0].cpu_s)
     }
 
 

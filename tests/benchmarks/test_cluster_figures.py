@@ -11,7 +11,7 @@ from sharing.api.node import GpuNodeStatus, node_inventory
 
 
 def one(*, webhook: bool, bound_s: float) -> Round:
-    cpu_s = 3.0 if webhook else 2.0
+    cpu_s = {"kube-apiserver": 2.0, "webhook": 1.0 if webhook else 0.0}
     return Round(
         webhook=webhook, pods=100, created_s=bound_s / 2, bound_s=bound_s, cpu_s=cpu_s
     )  # fmt: skip
@@ -28,6 +28,8 @@ def test_the_ratio_is_the_median_over_pairs_whatever_their_order() -> None:
 
     assert found["bind_ratio_on_off"] == 1.1
     assert found["cpu_ratio_on_off"] == 1.5
+    assert found["cpu_ms_per_pod"] == {"kube-apiserver": 20.0, "webhook": 10.0}
+    assert found["cpu_ms_per_pod_off"] == {"kube-apiserver": 20.0, "webhook": 0.0}
     assert found["bind_ratios"] == [1.1, 1.5, 1.05]
     assert (found["bound_per_s"], found["bound_per_s_off"]) == (9.1, 10.0)
     assert (found["webhook_p99_ms"], found["nodes"]) == (1.5, 3)
