@@ -95,6 +95,23 @@ class World:
             self.served = self.wanted
         return plan
 
+    def classes_told(self) -> list[str]:
+        """Resources of which the kubelet has yet to hear something."""
+        return sorted({one.resource for one in self.listed ^ self.counted})
+
+    def take_in(self, resource: str) -> None:
+        """The kubelet hears of one class; each has a stream of its own."""
+        told = {one for one in self.listed if one.resource == resource}
+        others = {one for one in self.counted if one.resource != resource}
+        self.counted = frozenset(told | others)
+
+    def take_in_all(self) -> None:
+        """The kubelet hears of all classes, in the worst order: what is new first."""
+        old = {one.resource for one in self.counted}
+        for resource in sorted(self.classes_told(), key=lambda one: (one in old, one)):
+            self.take_in(resource)
+            self.check()
+
     def crash(self) -> None:
         """The agent dies: the kubelet's streams end, what MPS served is on disk."""
         self.served = None
@@ -103,7 +120,7 @@ class World:
     def settle(self, turns: int = 30) -> None:
         for _ in range(turns):
             self.turn()
-            self.counted = self.listed
+            self.take_in_all()
             if not self.plan().steps:
                 return
         raise AssertionError(f"no end in sight: {self.plan()}")

@@ -60,13 +60,28 @@ def layouts(draw: st.DrawFn, board: Board) -> GpuLayout:
 class Histories(RuleBasedStateMachine):
     world: World
 
-    @initialize(board=st.sampled_from(BOARDS))
-    def begin(self, board: Board) -> None:
+    @initialize(
+        data=st.data(), board=st.sampled_from(BOARDS), serves=st.booleans(), pods=st.integers(0, 3)
+    )
+    def begin(self, data: st.DataObject, board: Board, serves: bool, pods: int) -> None:
+        """Half of all GPUs serve something already, to pods most often."""
         self.world = World(gpu=bare_gpu(board), wanted=EXCLUSIVE_LAYOUT)
+        if not serves:
+            return
+        self.world.wanted = data.draw(layouts(board))
+        self.world.settle()
+        for _ in range(pods if self.world.counted else 0):
+            self.take(data)
 
+    @precondition(lambda self: self.world.classes_told())
     @rule(data=st.data())
-    def want(self, data: st.DataObject) -> None:
+    def kubelet_takes_in_one_class(self, data: st.DataObject) -> None:
+        self.world.take_in(data.draw(st.sampled_from(self.world.classes_told())))
+
+    @rule(data=st.data(), turns=st.integers(0, 4))
+    def want(self, data: st.DataObject, turns: int) -> None:
         self.world.wanted = data.draw(layouts(self.world.gpu.board))
+        self.work(turns)
 
     @rule(
         data=st.data(),
@@ -89,13 +104,13 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def kubelet_takes_in_what_it_was_told(self) -> None:
-        self.world.counted = self.world.listed
+        self.world.take_in_all()
 
     @rule(count=st.integers(1, 4))
     def work(self, count: int) -> None:
         for _ in range(count):
             self.world.turn()
-            self.world.counted = self.world.listed
+            self.world.take_in_all()
 
     @precondition(lambda self: self.world.counted)
     @rule(data=st.data())
