@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,3 +31,10 @@ def short_dir() -> Iterator[Path]:
     """A folder with a path short enough for unix sockets, which take 108 bytes."""
     with tempfile.TemporaryDirectory(prefix="gs-", dir="/tmp", ignore_cleanup_errors=True) as path:
         yield Path(path)
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_a_command_end_with_it() -> Iterator[None]:
+    """A command that ran inside a test leaves no logger that writes to the test's closed stream."""
+    yield
+    structlog.reset_defaults()

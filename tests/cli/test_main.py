@@ -66,7 +66,7 @@ def test_the_version_is_told() -> None:
         (["admit", "-f"], "requires an argument"),
         (["admit", "-f", "x", "-o", "xml"], "'xml' is not one of"),
         (["--nonsense"], "No such option"),
-        (["webhook", "--cert", "a"], "Missing option '--key'"),
+        (["webhook", "--static", ".", "--cert", "a"], "a certificate is needed"),
         (["webhook", "--cert", "a", "--key", "b", "--port", "70000"], "70000 is not in the range"),
     ],
 )
