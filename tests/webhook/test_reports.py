@@ -322,8 +322,8 @@ def test_a_mode_asked_for_beside_several_gpus_is_refused_unless_it_is_exclusive(
         assert (
             judge(pod(container(limits={GPU: 2}), annotations=keys), policy)[0].allowed is allowed
         )
-        one = judge(pod(container(limits={GPU: 1}), annotations=keys), policy)[0]
-        assert one.allowed
+        _, after = judge(pod(container(limits={GPU: 1}), annotations=keys), policy)
+        assert resources_of(after) == ({GPU: "1"} if allowed else QUARTER)
 
 
 def test_a_share_by_name_that_no_node_offers_is_refused_where_nodes_are_known() -> None:
@@ -348,6 +348,9 @@ def test_a_default_mig_profile_binds_nothing_but_plain_requests_under_mig() -> N
     verdict, after = judge(pod(container(limits={GPU: 1})), policy)
     assert verdict.grants[0].reason == "default of profile policy"
     assert "affinity" not in after["spec"]
+    without_mig = inventory(("gpu.sharing/mps-1of4", 20389, 250))
+    verdict, _ = judge(pod(container(limits={GPU: 1})), policy, without_mig)
+    assert verdict.grants[0].reason.startswith("default 1of4 of profile policy; no ready node")
     keys = {"gpu.sharing/memory": "10Gi", "gpu.sharing/mode": "mps"}
     verdict, after = judge(pod(container(), annotations=keys), policy)
     assert "10239" in str(after["spec"]["affinity"])

@@ -135,3 +135,20 @@ def test_a_share_that_stands_for_several_is_never_made_smaller() -> None:
     verdict, _ = judge(asking("2", "500m", annotations=keys), "mps", nodes)
     assert verdict.code == 403
     assert "gpu.sharing/mps-1of4: 1, gpu.sharing/mps-1of2: 1" in verdict.message
+
+
+def test_a_mode_that_cannot_serve_all_is_passed_over_and_the_next_one_looked_at_as_closely() -> (
+    None
+):
+    nodes = Inventory((node("n1", slice=4, eighth=1), node("n2", half=1)))
+    verdict, _ = judge(asking("100m", "500m"), profile(modes=["mig", "mps"]), nodes)
+    assert "no single ready node" in verdict.message
+
+
+def test_grants_stand_in_the_order_of_containers_whatever_their_modes() -> None:
+    policy = profile(mode="mps", allowedModes=["mps", "time-slicing"])
+    keys = {f"c{n}.gpu.sharing/mode": "time-slicing" for n in (0, 2)}
+    manifest = asking("250m", "250m", "250m", "250m", annotations=keys)
+    for nodes in (Inventory((node("n1", quarter=2, turn=2),)), None):
+        verdict, _ = judge(manifest, policy, nodes)
+        assert [grant.container for grant in verdict.grants] == ["c0", "c1", "c2", "c3"]
