@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster cluster-programs lint format format-check types layers check golden proto crds lock cover clean
+.PHONY: help setup demo test test-cluster cluster-programs lint format format-check types layers check golden proto crds fuzz lock cover clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -27,9 +27,10 @@ test: $(STAMP) ## the test suite
 
 cluster-programs: $(STAMP) ## build the programs of a real cluster, once (16 minutes)
 	$(BIN)/python -m tests.cluster.programs
+	$(BIN)/python -m tests.chart.tool
 
 test-cluster: $(STAMP) ## the tests on a real Kubernetes; root for a whole node
-	GPU_SHARING_CLUSTER=1 $(BIN)/python -m pytest tests/cluster
+	GPU_SHARING_CLUSTER=1 $(BIN)/python -m pytest tests/cluster tests/chart tests/trial
 
 lint: format-check types layers ## formatting, lint rules, types, import contracts
 
@@ -54,6 +55,9 @@ golden: $(STAMP) ## rewrite the golden files; read the diff
 
 crds: $(STAMP) ## render the CRDs from the models
 	$(BIN)/python -m sharing.api.crd --write deploy/crds
+
+fuzz: $(STAMP) ## ten minutes of odd reviews against the real server
+	$(BIN)/python -m tests.fuzz.campaign --seconds 600
 
 proto: $(STAMP) ## regenerate the protocol stubs; must leave no diff
 	$(BIN)/python -m sharing.plugin.proto.generate
