@@ -301,8 +301,16 @@ def is_ours(label: str) -> bool:
 
 
 def milli_capacity(report: NodeReport) -> int:
-    """Capacity of the accounting resource: 1000 for each GPU that takes work."""
-    return MILLI_PER_GPU * sum(each.usable for each in report.gpus)
+    """Capacity of the accounting resource: 1000 for each GPU that takes work, or a little more.
+
+    Worths are rounded up, and MIG counts by the larger of two shares, so a full GPU may come to
+    more than 1000; less capacity than that would keep its last share from ever being scheduled.
+    """
+    return sum(
+        max(MILLI_PER_GPU, sum(_milli(each.gpu, share) for share in each.offer.shares))
+        for each in report.gpus
+        if each.usable
+    )
 
 
 def _label_value(text: str) -> str:

@@ -18,7 +18,7 @@ from sharing.node.news import news
 from sharing.node.plan import Kubelet
 from sharing.node.retreat import Retreat, RetreatPolicy, previous, retreat
 from sharing.node.rivals import mig_manager
-from sharing.node.status import GpuReport, NodeReport
+from sharing.node.status import GpuReport, NodeReport, milli_capacity
 from sharing.node.stock import Knowledge, take_stock
 from sharing.node.wanted import Wanted, WantedLayout
 from sharing.size import OneOf
@@ -102,6 +102,18 @@ def test_a_mig_manager_is_known_by_its_labels(
 
 def node(*gpus: GpuReport, **fields: object) -> NodeReport:
     return NodeReport(gpus=gpus, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("parts", "milli"), [(3, 1002), (4, 1000), (48, 1008)])
+def test_a_gpus_accounting_covers_all_of_its_shares(parts: int, milli: int) -> None:
+    """With 1000 the last share of a full node could never be scheduled under accounting."""
+    layout = GpuLayout(mode=Mode.TIME_SLICING, sizes=((OneOf(parts), parts),))
+
+    assert milli_capacity(node(stock(layout, applied=layout))) == milli
+
+
+def test_an_exclusive_gpu_counts_1000() -> None:
+    assert milli_capacity(node(stock(EXCLUSIVE_LAYOUT, applied=EXCLUSIVE_LAYOUT))) == 1000
 
 
 def test_what_lasts_is_told_once() -> None:
