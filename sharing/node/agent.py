@@ -167,7 +167,7 @@ class Agent:
         """One turn; how many seconds to sleep after it."""
         fresh = await self._look()
         pods = None if self._api is None else self._api.pods()
-        kubelet = await self._kubelet.view(pods)
+        kubelet = (await self._kubelet.view(pods)).with_told(self._listing.told)
         wish = self._wishes.now(tuple(self._lookout.states.values()))
         self.infirmary.note_cordoned(wish.wanted.cordoned)
         await self._rivals.look()

@@ -16,6 +16,7 @@ from sharing.node.health import Ailment
 from sharing.node.record import make_folder
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport
+from sharing.node.target import Offered, offered
 from sharing.plugin.binding import ShareBinding
 from sharing.plugin.plugins import DevicePlugins
 from sharing.share import Share
@@ -43,6 +44,8 @@ class Listing:
         self._has_files = settings.simulate is None
         self._reports: tuple[GpuReport, ...] = ()
         self._told: object = None
+        self.told: frozenset[Offered] = frozenset()
+        """The shares that the kubelet was told of last and may hand out."""
         self._lock = asyncio.Lock()
         self.plugins = DevicePlugins(
             settings.plugin_dir,
@@ -58,8 +61,11 @@ class Listing:
         Raises:
             PluginError: Nothing changed for the kubelet.
         """
+        before, self.told = self.told, _offered(reports)
+        self.told |= before  # until it is known that these are withdrawn
         self._reports = tuple(reports)
         await self.retell()
+        self.told = _offered(reports)
 
     async def retell(self) -> None:
         """Tell the kubelet again, if the health of anything changed since.
@@ -103,6 +109,10 @@ class Listing:
         if state is None:
             return _UNKNOWN
         return None if state.ready else state.reason or _UNKNOWN
+
+
+def _offered(reports: Sequence[GpuReport]) -> frozenset[Offered]:
+    return frozenset(offered(share) for one in reports for share in one.offer.shares)
 
 
 def _no_files(_gpu: object, _share: object) -> tuple[str, ...]:

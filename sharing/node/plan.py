@@ -7,7 +7,8 @@ one. How it is made is in ``planning``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sharing.node.held import Held
@@ -42,6 +43,14 @@ class Kubelet:
     held: Held
     offered: frozenset[Offered]
     """The shares that it may hand out or has handed out: listed to it, and healthy."""
+
+    def with_told(self, told: Iterable[Offered]) -> Kubelet:
+        """The same with what the kubelet was told and may take in at any moment.
+
+        It hands out shares from the moment that it hears of them, which may be between a look at
+        it and the withdrawal.
+        """
+        return replace(self, offered=self.offered | frozenset(told))
 
     def on(self, gpu_uuid: str) -> frozenset[Offered]:
         """What it counts on one GPU."""

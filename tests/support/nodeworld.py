@@ -56,7 +56,8 @@ class World:
     # -- the agent
 
     def view(self) -> Kubelet:
-        return Kubelet(held=Held.of(self.holds.values()), offered=self.counted)
+        held = Held.of(self.holds.values())
+        return Kubelet(held=held, offered=self.counted).with_told(self.listed)
 
     def plan(self, view: Kubelet | None = None) -> GpuPlan:
         return plan_gpu(self.gpu, self.wanted, view or self.view(), served=self.served)

@@ -25,6 +25,7 @@ from sharing.node.planning import plan_gpu
 from sharing.node.reset import ResetError, by_command
 from sharing.node.retreat import RetreatPolicy
 from sharing.node.step import ResetGpu
+from sharing.node.target import Offered
 from sharing.nvml import simulator
 from sharing.nvml.codes import Code, RecoveryAction
 from sharing.nvml.driver import Driver
@@ -396,6 +397,24 @@ async def test_layouts_follow_their_gpus_when_a_reboot_shuffles_the_indices() ->
         status = await node.until_status(lambda s: s.gpus[0].uuid == second and s.plan is None)
         assert [gpu.uuid for gpu in status.gpus] == [second, first]
         assert [gpu.mig_enabled for gpu in status.gpus] == [False, True]
+
+
+async def test_what_the_kubelet_was_told_counts_as_handed_out_until_it_is_withdrawn() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        agent = await node.start_agent()
+        await node.until_allocatable({"nvidia.com/gpu": 1})
+        uuid = node.machine().gpus[0].uuid
+        assert agent._listing.told == {Offered("nvidia.com/gpu", uuid)}
+
+        await node.client.patch(GPU_NODES, "n1", {"spec": {"gpus": [sliced(uuid)]}})
+        await node.until_allocatable({"gpu.sharing/timeslice-1of2": 2})
+        assert agent._listing.told == {
+            Offered("gpu.sharing/timeslice-1of2", f"{uuid}::{number}") for number in range(2)
+        }
+
+
+def sliced(uuid: str) -> dict[str, Any]:
+    return {"uuid": uuid, "layout": {"mode": "time-slicing", "sizes": {"1of2": 2}}}
 
 
 async def test_a_blocked_plan_and_a_fault_are_told_of_as_events() -> None:

@@ -8,12 +8,13 @@ from sharing.catalogue import load
 from sharing.layout import GpuLayout
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode
-from sharing.node.step import Advertise, SetMigMode, StartMps
+from sharing.node.step import Advertise, SetMigMode, StartMps, Withdraw
 from sharing.node.target import Offered
 from sharing.size import OneOf
 from tests.support.nodeworld import World, bare_gpu
 
 MPS = GpuLayout(mode=Mode.MPS, sizes=((OneOf(4), 4),))
+SLICED = GpuLayout(mode=Mode.TIME_SLICING, sizes=((OneOf(4), 4),))
 MIG = GpuLayout(mode=Mode.MIG, sizes=((MigProfile.parse("1g.5gb"), 7),))
 SHARE = Offered("gpu.sharing/mps-1of4", "GPU-0::0")
 
@@ -74,6 +75,26 @@ def test_mig_instances_are_not_offered_while_the_kubelet_counts_shares_of_the_wh
     world.turn()
     assert world.listed == frozenset()
     world.check()
+
+
+def test_shares_that_the_kubelet_hears_of_after_the_look_are_withdrawn_before_anything_else() -> (
+    None
+):
+    world = World(gpu=bare_gpu(load().board("A100-40GB")), wanted=MPS)
+    world.settle()
+    world.wanted = SLICED
+    for _ in range(3):
+        world.turn()
+        world.counted = frozenset()  # it has not heard of the new shares yet
+    world.wanted = MIG
+
+    def kubelet_hears_and_admits() -> None:
+        world.take_in_all()
+        world.take(Offered("gpu.sharing/timeslice-1of4", "GPU-0::0"), "train")
+
+    plan = world.turn(meanwhile=kubelet_hears_and_admits)
+    assert isinstance(plan.ready[0], Withdraw)
+    assert not world.gpu.mig_enabled
 
 
 def test_a_reset_is_planned_only_where_the_wanted_mode_waits() -> None:

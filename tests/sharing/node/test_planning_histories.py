@@ -88,6 +88,7 @@ class Histories(RuleBasedStateMachine):
         crash_after=st.none() | st.integers(0, 3),
         refuse_after=st.none() | st.integers(0, 3),
         pod_comes=st.booleans(),
+        kubelet_hears=st.booleans(),
     )
     def turn(
         self,
@@ -95,8 +96,11 @@ class Histories(RuleBasedStateMachine):
         crash_after: int | None,
         refuse_after: int | None,
         pod_comes: bool,
+        kubelet_hears: bool,
     ) -> None:
         def meanwhile() -> None:
+            if kubelet_hears:
+                self.world.take_in_all()
             if pod_comes and self.world.counted:
                 self.take(data)
 
