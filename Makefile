@@ -22,8 +22,8 @@ setup: $(STAMP) ## a virtual environment with everything from the lock
 demo: $(STAMP) ## the whole way of a pod on an embedded cluster with two simulated nodes
 	$(BIN)/gpu-sharing demo
 
-test: $(STAMP) ## the test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(STAMP) ## the test suite; three workers, as many tests wait rather than work
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 cluster-programs: $(STAMP) ## build the programs of a real cluster, once (16 minutes)
 	$(BIN)/python -m tests.cluster.programs
@@ -51,7 +51,7 @@ layers: $(STAMP) ## the import contracts of pyproject.toml
 check: lint test ## what CI runs
 
 golden: $(STAMP) ## rewrite the golden files; read the diff
-	$(BIN)/python -m pytest -n 2 --dist loadfile --update-golden
+	$(BIN)/python -m pytest -n 3 --dist loadfile --update-golden
 
 crds: $(STAMP) ## render the CRDs from the models
 	$(BIN)/python -m sharing.api.crd --write deploy/crds
