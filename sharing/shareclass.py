@@ -29,7 +29,7 @@ _PART: Final = re.compile(
     r"(?:mig-(?P<cut>[^/]+)\.)?(?P<mode>mps|timeslice)-(?P<size>1of[1-9][0-9]?)", re.ASCII
 )
 _PART_MODES: Final = {Mode.MPS.token: Mode.MPS, Mode.TIME_SLICING.token: Mode.TIME_SLICING}
-_RESERVED_POOLS: Final = ("requests", "limits", "status")
+RESERVED_POOLS: Final = ("requests", "limits", "status")
 """``requests.`` is refused by Kubernetes itself (quota syntax); ``status.`` is our own prefix."""
 _EXPECTED: Final = (
     "nvidia.com/gpu, nvidia.com/mig-<profile>, gpu.sharing/mps-1ofN or gpu.sharing/timeslice-1ofN"
@@ -119,11 +119,11 @@ def check_pool(pool: object) -> str:
     Raises:
         InputError: It is no DNS label, or is reserved.
     """
-    if not isinstance(pool, str) or not _POOL.fullmatch(pool) or pool in _RESERVED_POOLS:
+    if not isinstance(pool, str) or not _POOL.fullmatch(pool) or pool in RESERVED_POOLS:
         raise InputError(
             "pool",
             f"{shown(pool)} is not a pool's name",
-            expected=f"a DNS label, and none of {', '.join(_RESERVED_POOLS)}",
+            expected=f"a DNS label, and none of {', '.join(RESERVED_POOLS)}",
             example="team-a",
         )
     return pool

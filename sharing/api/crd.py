@@ -21,12 +21,10 @@ from sharing.api.node import GpuNodeSpec, GpuNodeStatus
 from sharing.api.profile import SharingProfileSpec, SharingProfileStatus
 from sharing.api.schema import structural
 from sharing.mode import Isolation, Mode
+from sharing.shareclass import RESERVED_POOLS
 from sharing.size import MOST_PARTS
 
 Rule = dict[str, str]
-
-RESERVED_POOLS: Final = ("requests", "limits", "status")
-"""As ``sharing.shareclass.check_pool`` refuses them; a test keeps both alike."""
 
 _READY: Final = '.status.conditions[?(@.type=="Ready")].status'
 _RANKS: Final = {grade.value: grade.rank for grade in Isolation}

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from embedded.apiserver.cel import check, evaluate
-from sharing.api.crd import RESERVED_POOLS, crd_manifests, render
+from sharing.api.crd import crd_manifests, render
 from sharing.api.layout import LayoutSpec
 from sharing.api.profile import parse_profile
 from sharing.errors import InputError
-from sharing.shareclass import check_pool
+from sharing.shareclass import RESERVED_POOLS, check_pool
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "crds"
 MANIFESTS = {manifest["spec"]["names"]["plural"]: manifest for manifest in crd_manifests()}
