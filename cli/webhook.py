@@ -110,11 +110,11 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     \b
       gpu-sharing webhook --static policies/ --cert tls.crt --key tls.key --port 8443
     """  # noqa: D301 - click wants the character itself
+    from certs.cluster import utc_now
     from certs.context import HotContext
     from webhook import program
     from webhook.settings import ServerSettings
     from webhook.static import StaticSource
-    from webhook.tls import utc_now
 
     if folder is not None and (kubeconfig is not None or context):
         raise click.UsageError("--static needs no cluster: leave out --kubeconfig and --context")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from certs.cluster import utc_now
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from certs.context import HotContext
-
-
-def utc_now() -> datetime:
-    """The time by the wall clock, which goes on while a machine sleeps."""
-    return datetime.now(UTC)
 
 
 def expiry(context: HotContext) -> datetime | None:

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import trustme
 
+from certs.cluster import utc_now
 from certs.context import HotContext
 from certs.leaf import Leaf
 from webhook.metrics import Metrics
@@ -21,7 +22,6 @@ from webhook.policies import Policies
 from webhook.server import PATH, AdmissionServer
 from webhook.settings import ServerSettings
 from webhook.snapshot import Snapshot
-from webhook.tls import utc_now
 
 RETRIES = 10
 """How often an API server asks again after a 503 with Retry-After (client-go, with_retry.go)."""
