@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from sharing.errors import InputError
 
 if TYPE_CHECKING:
     from sharing.node.facts import NodeFacts
+    from sharing.node.layoutfile import LayoutFile
     from sharing.node.plan import Blocker
     from sharing.node.preview import GpuPreview, NodePreview, StepPreview
     from sharing.node.wanted import Wanted
@@ -39,8 +40,8 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
     "layout_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Layout entries, a GPULayout, or mig-parted's mig-configs; what the GPUNode wants "
-    "already if this is left out.",
+    help="Layout entries, a GPULayout, mig-parted's mig-configs or the configuration of NVIDIA's "
+    "device plugin; what the GPUNode wants already if this is left out.",
 )
 @click.option(
     "--mig-config", metavar="NAME", help="Which configuration, if --layout is mig-parted's file."
@@ -72,16 +73,19 @@ def plan(
     """
     from sharing.node.preview import preview_node
 
-    previews = [
-        preview_node(facts, _wanted(facts, layout_file, mig_config))
-        for facts in _facts(node, kubeconfig)
-    ]
+    listed = _facts(node, kubeconfig)
+    layout = _layout(layout_file, mig_config)
+    previews = [preview_node(facts, _wanted(facts, layout)) for facts in listed]
+    notes = [_notes(facts, layout) for facts in listed]
     if as_json:
-        content = [one.to_json() for one in previews]
+        content = [
+            one.to_json() | ({"notCarriedOver": said} if said else {})
+            for one, said in zip(previews, notes, strict=True)
+        ]
         click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2).decode())
     else:
-        for one in previews:
-            for line in _lines(one):
+        for one, said in zip(previews, notes, strict=True):
+            for line in _lines(one, said):
                 click.echo(printable(line))
     if not all(one.can_be_done for one in previews):
         click.get_current_context().exit(EXIT_BLOCKED)
@@ -111,22 +115,31 @@ async def _fetch(node: str, kubeconfig: Path | None) -> dict[str, object]:
         return await client.get(GPU_NODES, node)
 
 
-def _wanted(facts: NodeFacts, layout_file: Path | None, mig_config: str | None) -> Wanted:
+def _layout(layout_file: Path | None, mig_config: str | None) -> LayoutFile | None:
     from sharing.node.layoutfile import read_layout
 
-    if layout_file is not None:
-        layout = read_layout(layout_file, mig_config)
+    return None if layout_file is None else read_layout(layout_file, mig_config)
+
+
+def _notes(facts: NodeFacts, layout: LayoutFile | None) -> list[str]:
+    return [] if layout is None else list(layout.notes([one.gpu for one in facts.gpus]))
+
+
+def _wanted(facts: NodeFacts, layout: LayoutFile | None) -> Wanted:
+    if layout is not None:
         return layout.wanted([one.gpu for one in facts.gpus])
     if facts.spec is None:
         raise click.UsageError(f"node {facts.name} wants no layout by itself: give --layout FILE")
     return facts.spec
 
 
-def _lines(preview: NodePreview) -> Iterator[str]:
+def _lines(preview: NodePreview, notes: Iterable[str]) -> Iterator[str]:
     changed = sum(bool(gpu.steps) for gpu in preview.gpus)
     yield f"node {preview.name}: {changed} of {len(preview.gpus)} GPUs change"
     for gpu in preview.gpus:
         yield from _gpu_lines(gpu)
+    for note in notes:
+        yield from _wrapped("Not carried over: ", note)
     yield f"Not known from this source: {preview.unknown}."
     yield "Nothing was changed."
 

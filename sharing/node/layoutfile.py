@@ -3,8 +3,8 @@
     - {gpus: "0-1", mode: mig, sizes: {1g.10gb: 4, 3g.40gb: 1}}
     - {gpus: rest, mode: mps, sizes: {1of4: 4}}
 
-A GPULayout manifest does as well, and mig-parted's ``mig-configs`` file with a configuration's
-name.
+A GPULayout manifest does as well, mig-parted's ``mig-configs`` file with a configuration's name,
+and the configuration file of NVIDIA's device plugin.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from sharing.layout import LayoutEntry
 from sharing.migparted import MigConfigs, is_mig_configs, read_mig_configs
 from sharing.node.observed import GpuState
 from sharing.node.wanted import Wanted, WantedLayout
+from sharing.nvidiaconfig import NodeGpu, NvidiaConfig, is_nvidia_config, read_nvidia_config
 
 _EXAMPLE: Final = "- {gpus: rest, mode: mps, sizes: {1of4: 4}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutFile:
-    """What a file says about any node's GPUs: entries, or a configuration of mig-parted's."""
+    """What a file says about any node's GPUs: entries, or what another program reads."""
 
     entries: tuple[LayoutEntry, ...] = ()
     configs: MigConfigs | None = None
     config: str = ""
+    nvidia: NvidiaConfig | None = None
 
     def wanted(self, gpus: Sequence[GpuState]) -> Wanted:
         """What these GPUs shall be.
@@ -42,7 +44,26 @@ class LayoutFile:
         """
         if self.configs is not None:
             return by_mig_config(self.configs, self.config, gpus)
+        if self.nvidia is not None:
+            return _by_nvidia_config(self.nvidia, gpus)
         return Wanted.from_entries(self.entries, gpus)
+
+    def notes(self, gpus: Sequence[GpuState]) -> tuple[str, ...]:
+        """What could not be carried over from another program's file; a sentence each."""
+        if self.nvidia is None:
+            return ()
+        return self.nvidia.translate(_node_gpus(gpus)).notes
+
+
+def _by_nvidia_config(config: NvidiaConfig, gpus: Sequence[GpuState]) -> Wanted:
+    pairs = {gpu.uuid: layout for gpu, layout in config.translate(_node_gpus(gpus)).layouts}
+    return Wanted(
+        {gpu.uuid: WantedLayout(layout=pairs.get(gpu.uuid) or gpu.as_found()) for gpu in gpus}
+    )
+
+
+def _node_gpus(gpus: Sequence[GpuState]) -> tuple[NodeGpu, ...]:
+    return tuple(NodeGpu(identity=gpu.identity, in_mig_mode=gpu.mig_enabled) for gpu in gpus)
 
 
 def by_mig_config(configs: MigConfigs, config: str, gpus: Sequence[GpuState]) -> Wanted:
@@ -59,7 +80,7 @@ def read_layout(path: Path, mig_config: str | None = None) -> LayoutFile:
         mig_config: The configuration, in a file of mig-parted's; its only one if None.
 
     Raises:
-        InputError: It cannot be read, or is none of the three forms.
+        InputError: It cannot be read, or is none of the four forms.
     """
     documents = read_file(path)
     if len(documents) != 1:
@@ -76,6 +97,8 @@ def read_layout(path: Path, mig_config: str | None = None) -> LayoutFile:
             "has no mig-configs, so no configuration can be chosen from it",
             fix="leave --mig-config out",
         )
+    if is_nvidia_config(value):
+        return LayoutFile(nvidia=read_nvidia_config(value, str(path)))
     if isinstance(value, Mapping) and value.get("kind") == "GPULayout":
         spec = value.get("spec")
         return LayoutFile(entries=parse_model(GpuLayoutSpec, spec, f"{path}, spec").entries())
@@ -84,7 +107,8 @@ def read_layout(path: Path, mig_config: str | None = None) -> LayoutFile:
         raise InputError(
             str(path),
             f"{shown(value)} is no layout",
-            expected="a list of layout entries, a GPULayout manifest, or mig-parted's mig-configs",
+            expected="a list of layout entries, a GPULayout manifest, mig-parted's mig-configs or "
+            "the configuration of NVIDIA's device plugin",
             example=_EXAMPLE,
         )
     return LayoutFile(entries=parse_model(GpuLayoutSpec, {"gpus": entries}, str(path)).entries())

@@ -67,6 +67,7 @@ class Wishes:
         if self._file is not None:
             self._read = read_layout(self._file, self._mig_config)
         self._complaint = ""
+        self._notes: tuple[str, ...] = ()
 
     def now(self, gpus: Sequence[GpuState]) -> Wish:
         """What is wanted of these GPUs."""
@@ -74,6 +75,7 @@ class Wishes:
             self._reread(self._file)
             try:
                 wanted = Wanted() if self._read is None else self._read.wanted(gpus)
+                self._note(() if self._read is None else self._read.notes(gpus))
             except InputError as error:
                 return Wish(wanted=Wanted(), complaint=str(error.about(str(self._file))))
             return Wish(wanted=wanted, complaint=self._complaint)
@@ -110,6 +112,11 @@ class Wishes:
             complaint=complaint,
             managed=api.managed,
         )
+
+    def _note(self, notes: tuple[str, ...]) -> None:
+        for note in (one for one in notes if one not in self._notes):
+            _log.warning("part of the layout file was not carried over", reason=note)
+        self._notes = notes
 
     def _reread(self, file: Path) -> None:
         try:

@@ -228,3 +228,26 @@ async def test_a_node_of_a_cluster_is_read_by_its_name(tmp_path: Path) -> None:
         )
     assert result.exit_code == 3, result.output
     assert "waits: pod ml/train holds GPU-a::0" in result.output
+
+
+NVIDIA = """
+version: v1
+flags: {migStrategy: mixed, failOnInitError: false}
+sharing:
+  timeSlicing:
+    renameByDefault: true
+    resources:
+    - {name: nvidia.com/gpu, replicas: 4, devices: [1]}
+"""
+
+
+def test_the_configuration_of_nvidias_plugin_is_a_layout_and_what_is_lost_is_told(run: Run) -> None:
+    result = run(node=NODES, layout=NVIDIA)
+    as_json = run("--json", node=NODES, layout=NVIDIA)
+
+    assert result.exit_code == 0, result.output
+    assert "GPU 0  H100-80GB  GPU-n1-0  stays mig 1x 3g.40gb 4x 1g.10gb" in result.stdout
+    assert "wanted  time-slicing 4x 1of4" in result.stdout
+    assert "Not carried over: sharing.timeSlicing.renameByDefault" in result.stdout
+    assert "Not carried over: flags failOnInitError" in result.stdout
+    assert len(json.loads(as_json.stdout)[0]["notCarriedOver"]) == 2
