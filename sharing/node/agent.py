@@ -22,6 +22,7 @@ from sharing.mps.daemons import MpsDaemons
 from sharing.mps.program import MpsProgram, stand_in
 from sharing.node.api import NodeApi
 from sharing.node.background import Background
+from sharing.node.closeness import ClosenessMatrix
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
 from sharing.node.journal import Journal
@@ -103,7 +104,8 @@ class Agent:
         )
         self.infirmary = Infirmary(settings.health, dict(memory.ailments), self._notice.hear)
         self._lookout = Lookout(self._gpus, self.infirmary)
-        self._listing = Listing(settings, self._daemons, lambda: self.infirmary.ailments)
+        matrix = ClosenessMatrix(self._gpus.topology)
+        self._listing = Listing(settings, self._daemons, lambda: self.infirmary.ailments, matrix)
         self._served: dict[str, GpuLayout] = {}
         self._met_daemons = False
         self._background = Background(self._wake.set)

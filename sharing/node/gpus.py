@@ -22,6 +22,7 @@ from sharing.nvml.errors import DriverUnavailableError, InstanceNotFoundError, N
 from sharing.nvml.observed import (
     DriverEvent,
     GpuProcess,
+    Link,
     ModeChange,
     ObservedGpu,
     ObservedNode,
@@ -113,6 +114,10 @@ class Gpus:
         except DriverUnavailableError:
             self._open = False
             raise
+
+    async def topology(self) -> tuple[Link, ...]:
+        """How each pair of GPUs that answers is connected. Raises DriverError."""
+        return await self._run(self._driver.topology)
 
     async def set_mig_mode(self, uuid: str, *, enabled: bool) -> bool:
         """Change a GPU's MIG mode; False if the change waits for a reset of the GPU.

@@ -11,8 +11,10 @@ from typing import Final
 from sharing.mode import Mode
 from sharing.mps.daemons import MpsDaemons
 from sharing.node.bindings import Surroundings, bind, flattened
-from sharing.node.devicefiles import device_nodes
+from sharing.node.closeness import ClosenessMatrix
+from sharing.node.devicefiles import device_nodes, simulated_nodes
 from sharing.node.health import Ailment
+from sharing.node.observed import GpuState
 from sharing.node.record import make_folder
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport
@@ -31,6 +33,7 @@ class Listing:
         settings: Where the kubelet's sockets and CDI files lie, and how to answer.
         daemons: The MPS daemons, whose shares wait for them.
         ailments: The faults known now, by GPU UUID or device id.
+        closeness: How close the GPUs are to each other.
     """
 
     def __init__(
@@ -38,10 +41,12 @@ class Listing:
         settings: AgentSettings,
         daemons: MpsDaemons,
         ailments: Callable[[], Mapping[str, Ailment]],
+        closeness: ClosenessMatrix,
     ) -> None:
         self._daemons = daemons
         self._ailments = ailments
-        self._has_files = settings.simulate is None
+        self._closeness = closeness
+        self._device_nodes = _files_of(settings)
         self._reports: tuple[GpuReport, ...] = ()
         self._told: object = None
         self.told: frozenset[Offered] = frozenset()
@@ -64,6 +69,8 @@ class Listing:
         before, self.told = self.told, _offered(reports)
         self.told |= before  # until it is known that these are withdrawn
         self._reports = tuple(reports)
+        answering = [one.gpu.uuid for one in reports if not one.gpu.lost]
+        self.plugins.links = await self._closeness.of(answering)
         await self.retell()
         self.told = _offered(reports)
 

@@ -63,7 +63,6 @@ class DevicePlugins:
         state_dir: A folder that outlives a reboot, for what restarting containers need.
         settings: How to answer.
         why_not_ready: Asked before a container with an MPS share starts.
-        links: NVLink or PCIe closeness of GPU pairs, higher is closer; see ``preference``.
         patience: Deadlines.
     """
 
@@ -75,7 +74,6 @@ class DevicePlugins:
         state_dir: Path | None = None,
         settings: AnswerSettings | None = None,
         why_not_ready: WhyNotReady | None = None,
-        links: Mapping[frozenset[str], int] | None = None,
         patience: Patience | None = None,
     ) -> None:
         settings = settings or AnswerSettings()
@@ -84,8 +82,13 @@ class DevicePlugins:
         self._cdi = (
             None if cdi_dir is None else CdiStore(cdi_dir, settings.edits, state_dir=state_dir)
         )
+        self.links: Mapping[frozenset[str], int] = {}
+        """NVLink or PCIe closeness of GPU pairs, higher is closer; see ``preference``."""
         self._answers = Answers(
-            settings=settings, cdi=self._cdi, why_not_ready=why_not_ready, links=links or {}
+            settings=settings,
+            cdi=self._cdi,
+            why_not_ready=why_not_ready,
+            links=lambda: self.links,
         )
         self._sessions: dict[str, ClassSession] = {}
         self._lock = asyncio.Lock()

@@ -4,8 +4,8 @@ An error from GetPreferredAllocation fails the pod, so whatever is asked gets an
 nobody knows are the last choice, and a GPU without a known place spoils nothing for the others.
 
 Whole GPUs: the set whose worst pair is closest, then whose pairs are closest in sum, then the one
-that leaves the largest NUMA blocks whole (the buddy rule). Shares: fullest or emptiest GPU first,
-and different GPUs for several.
+that leaves the largest blocks of close GPUs whole (the buddy rule: NUMA nodes first, then PCIe
+switches and NVLink islands). Shares: fullest or emptiest GPU first, and different GPUs for several.
 """
 
 from __future__ import annotations
@@ -113,17 +113,16 @@ def _whole_gpus(
     links: Links,
 ) -> list[str]:
     given = [one for one in must if one in known]
-    blocks = Counter(known[one].numa_node for one in free)
+    levels = _levels(free, known, links)
 
-    def rank(chosen: Sequence[str]) -> tuple[int, int, int, int, int, tuple[str, ...]]:
+    def rank(chosen: Sequence[str]) -> tuple[Any, ...]:
         pairs = [_closeness(known[a], known[b], links) for a, b in combinations(chosen, 2)]
-        taken = Counter(known[one].numa_node for one in chosen if one not in given)
+        new = [one for one in chosen if one not in given]
         return (
             sum(not known[one].healthy for one in chosen),
             -min(pairs, default=0),
             -sum(pairs),
-            len(taken),
-            sum(blocks[block] - used for block, used in taken.items()),
+            *(_broken(new, blocks) for blocks in levels),
             tuple(chosen),
         )
 
@@ -142,6 +141,43 @@ def _grow(start: Sequence[str], free: Sequence[str], size: int, rank: _Rank) -> 
         rest = (one for one in free if one not in chosen)
         chosen = min(([*chosen, one] for one in rest), key=rank)
     return chosen
+
+
+def _levels(
+    free: Sequence[str], known: Mapping[str, ShareBinding], links: Links
+) -> list[list[frozenset[str]]]:
+    """The free GPUs in blocks: NUMA nodes, then closer and closer ones.
+
+    Two GPUs are in one block of a level if a chain of pairs leads from one to the other that are
+    all at least so close.
+    """
+    by_numa: dict[int | None, set[str]] = {}
+    for one in free:
+        by_numa.setdefault(known[one].numa_node, set()).add(one)
+    numa = [frozenset(block) for block in by_numa.values()]
+    pairs = {
+        frozenset((a, b)): _closeness(known[a], known[b], links) for a, b in combinations(free, 2)
+    }
+    closer = (
+        _blocks(free, [pair for pair, close in pairs.items() if close >= least])
+        for least in sorted(set(pairs.values()))
+    )
+    return [numa, *closer]
+
+
+def _blocks(free: Sequence[str], pairs: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    blocks = {one: frozenset((one,)) for one in free}
+    for a, b in pairs:
+        if blocks[a] is not blocks[b]:
+            joined = blocks[a] | blocks[b]
+            blocks |= dict.fromkeys(joined, joined)
+    return list(dict.fromkeys(blocks.values()))
+
+
+def _broken(chosen: Sequence[str], blocks: Sequence[frozenset[str]]) -> tuple[int, int]:
+    """How many blocks a choice breaks into, and how much of them it leaves over."""
+    touched = [block for block in blocks if not block.isdisjoint(chosen)]
+    return len(touched), sum(map(len, touched)) - len(chosen)
 
 
 def _closeness(one: ShareBinding, other: ShareBinding, links: Links) -> int:

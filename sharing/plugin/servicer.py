@@ -42,7 +42,8 @@ class Answers:
     settings: AnswerSettings
     cdi: CdiStore | None
     why_not_ready: WhyNotReady | None
-    links: Mapping[frozenset[str], int]
+    links: Callable[[], Mapping[frozenset[str], int]]
+    """Closeness of GPU pairs as it is known now; see ``preference``."""
 
 
 def options_of(mode: Mode) -> pb.DevicePluginOptions:
@@ -135,7 +136,7 @@ class ClassServicer(DevicePluginServicer):
                 one.allocation_size,
                 known=known,
                 packing=self._answers.settings.packing,
-                links=self._answers.links,
+                links=self._answers.links(),
             )
             for one in request.container_requests
         )

@@ -52,6 +52,23 @@ def test_the_worst_pair_decides_before_the_sum() -> None:
     assert indices(prefer(ids(*range(6)), [], 3, known=gpus, links=links)) == [3, 4, 5]
 
 
+def test_a_pair_on_one_switch_is_kept_whole_for_a_job_of_two() -> None:
+    """Buddies within a NUMA node: 3 has lost its neighbour 2, so it is the one to give away."""
+    links = {frozenset(ids(0, 1)): 50, frozenset(ids(2, 3)): 50}
+    links |= {frozenset(ids(a, b)): 20 for a in (0, 1) for b in (2, 3)}
+    gpus = known(*EIGHT)
+    assert indices(prefer(ids(0, 1, 3), [], 1, known=gpus, links=links)) == [3]
+    assert indices(prefer(ids(0, 1, 3), [], 2, known=gpus, links=links)) == [0, 1]
+
+
+def test_a_gpu_without_links_spoils_nothing_for_the_others() -> None:
+    """NVIDIA/k8s-device-plugin#2038: one lost GPU; here it has no pair in the matrix."""
+    links = {frozenset(pair): 50 for pair in combinations(ids(0, 1, 2), 2)}
+    gpus = known(*(whole(index) for index in range(4)))
+    assert indices(prefer(ids(*range(4)), [], 3, known=gpus, links=links)) == [0, 1, 2]
+    assert indices(prefer(ids(*range(4)), [], 4, known=gpus, links=links)) == [0, 1, 2, 3]
+
+
 def test_what_must_be_included_draws_the_rest_near() -> None:
     assert indices(prefer(ids(*range(8)), ids(6), 2, known=known(*EIGHT))) == [4, 6]
 
