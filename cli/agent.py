@@ -53,6 +53,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="FILE",
     help="State of the simulated GPUs; made by --simulate if it is not there.",
 )
+@click.option(
+    "--simulate-files",
+    is_flag=True,
+    help="Give containers device files of their simulated GPUs, which nothing answers.",
+)
 @click.option("--kubelet-dir", type=_FOLDER, metavar="DIR", help="[default: /var/lib/kubelet]")
 @click.option("--cdi-dir", type=_FOLDER, metavar="DIR", help="[default: /var/run/cdi]")
 @click.option(
@@ -94,6 +99,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     mig_configs: Path | None,
     simulate: str | None,
     simulate_state: Path | None,
+    simulate_files: bool,
     kubelet_dir: Path | None,
     cdi_dir: Path | None,
     state_dir: Path | None,
@@ -113,9 +119,13 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
         --layout layout.yaml --kubelet-dir kubelet --cdi-dir cdi --state-dir state
     """  # noqa: D301 - click takes the character itself for its mark
     from sharing.node.settings import CDI_DIR, KUBELET_DIR, MPS_DIR, STATE_DIR, AgentSettings
+    from sharing.plugin.binding import EditSettings
+    from sharing.plugin.settings import AnswerSettings
 
     if mig_config is not None and layout_file is None:
         raise click.UsageError("--mig-config needs --layout FILE, mig-parted's file")
+    if simulate_files and simulate is None and simulate_state is None:
+        raise click.UsageError("--simulate-files needs --simulate BOARDS")
     settings = AgentSettings(
         node=node_name,
         simulate=_simulated(simulate, simulate_state),
@@ -127,6 +137,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
         state_dir=(state_dir or STATE_DIR).absolute(),
         mps_dir=(mps_dir or MPS_DIR).absolute(),
         leave_mps_running=not end_mps,
+        answers=AnswerSettings(edits=EditSettings(simulated=simulate_files)),
         health=_health(health_policy),
     )
     logs.configure(debug=invocation.debug)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from cli.trial.facts import Facts, GpuFacts, PodFacts
 from cli.trial.scenario import Expectation, Scenario
+
+_GPU_FILE: Final = re.compile(r"/dev/nvidia[0-9]+( |$)", re.ASCII)
 
 
 def deviations(scenario: Scenario, facts: Facts) -> tuple[str, ...]:
@@ -68,6 +72,25 @@ def _shares(facts: Facts) -> Iterator[str]:
             yield f"device {device_id} of node {node} is held by {' and '.join(sorted(keys))}"
     for gpu in facts.gpus:
         yield from _books(gpu)
+    yield from _device_files(facts)
+
+
+def _device_files(facts: Facts) -> Iterator[str]:
+    """A container sees a device file for each of its GPUs, always the same, and no other's."""
+    users: dict[tuple[str, str], set[tuple[int, ...]]] = {}
+    for pod in facts.pods:
+        for container in pod.containers:
+            files = [path for path in container.device_nodes if _GPU_FILE.match(path)]
+            if container.device_nodes and len(files) != len(container.gpus):
+                yield (
+                    f"{pod.key}: container {container.name} has {len(container.gpus)} GPUs, "
+                    f"but sees {' '.join(files) or 'the file of none'}"
+                )
+            elif len(files) == 1:
+                users.setdefault((pod.node or "", files[0]), set()).add(container.gpus)
+    for (node, path), gpus in sorted(users.items()):
+        if len(gpus) > 1:
+            yield f"{path} of node {node} is seen by containers of different GPUs"
 
 
 def _books(gpu: GpuFacts) -> Iterator[str]:

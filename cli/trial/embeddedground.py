@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from cli.trial.ground import Place
 from cli.trial.scenario import NodeSpec
-from cli.trial.viewing import Seen, seen
+from cli.trial.viewing import REFUSED, Seen, seen
 from embedded.apiserver import service_account
 from embedded.cluster import EmbeddedCluster, EmbeddedNode
 from sharing.cluster.client import Client
@@ -90,5 +90,8 @@ class EmbeddedGround:
         found = self.cluster.kubelets[place.name].view(*pod, container)
         if found is None:
             return None
-        nodes = (node.path for node in found.nodes)
+        nodes = (
+            node.path if set("rw") <= set(node.permissions) else node.path + REFUSED
+            for node in found.nodes
+        )
         return seen(found.env, nodes, (mount.container_path for mount in found.mounts))

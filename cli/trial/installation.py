@@ -174,7 +174,7 @@ class Installation:
         boards = gpus if isinstance(gpus, str) else ",".join(gpus)
         self._add(
             "agent", "--node-name", place.name,
-            "--simulate", boards, "--simulate-state", str(place.gpus),
+            "--simulate", boards, "--simulate-state", str(place.gpus), "--simulate-files",
             "--kubelet-dir", str(kubelet), "--cdi-dir", str(cdi),
             "--state-dir", str(place.folder / "state"), "--mps-dir", str(place.folder / "mps"),
             "--end-mps", title=f"agent {place.name}",

@@ -18,6 +18,7 @@ _NAMES: Final = (
     (re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"UUID::[0-9A-Za-z.+-]+"), "SHARE"),
     (re.compile(r"(?:/[^/,=]+)+/mps/"), "MPS/"),
+    (re.compile(r"(?<=/dev/nvidia)[0-9]+|(?<=/nvidia-cap)[0-9]+"), "N"),
 )
 _LISTS: Final = re.compile(r"\b(UUID|SHARE)(?:,\1)+")
 
@@ -57,7 +58,7 @@ def _pod(pod: Mapping[str, Any], layouts: Mapping[tuple[str, int], str]) -> dict
             "devices": len(each["device_ids"]),
             "layouts": sorted(layouts.get((node, index), "") for index in each["gpus"]),
             "sees": {name: _anonymous(value) for name, value in each["sees"].items()},
-            "device nodes": each["device_nodes"],
+            "device nodes": sorted(map(_anonymous, each["device_nodes"])),
             "mounts": [_anonymous(path) for path in each["mounts"]],
             "why": each["why"],
         }

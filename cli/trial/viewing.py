@@ -13,9 +13,18 @@ from typing import Any, Final
 
 _SEEN: Final = ("NVIDIA_", "CUDA_", "GPU_SHARING_")
 _MARK: Final = "-- gpu-sharing trial: "
+REFUSED: Final = " (refused)"
+"""After a device file that is there and may not be opened for reading and writing."""
+_DEVICES: Final = (
+    "for file in /dev/nvidia* /dev/nvidia-caps/* /dev/dxg; do "
+    '[ -e "$file" ] && [ ! -d "$file" ] || continue; '
+    'case "$( (: <>"$file") 2>&1)" in '
+    f"""*" not permitted" | *" denied") echo "$file{REFUSED}";; *) echo "$file";; esac; done"""
+)
+"""Other errors are the driver's word, as of a simulated GPU, which has none."""
 _TELL: Final = (
     f'echo "{_MARK}env"; env; '
-    f'echo "{_MARK}devices"; ls -d /dev/nvidia* /dev/nvidia-caps/* /dev/dxg 2>/dev/null; '
+    f'echo "{_MARK}devices"; {_DEVICES}; '
     f'echo "{_MARK}mounts"; cat /proc/self/mountinfo; '
     f'echo "{_MARK}end"'
 )
@@ -39,7 +48,7 @@ class Seen:
 
     Attributes:
         env: Variables that concern GPUs.
-        device_nodes: Device files of GPUs, in order.
+        device_nodes: Device files of GPUs, in order; ``REFUSED`` follows what may not be opened.
         mounts: Mount points beyond those that every container has, in order.
     """
 
@@ -52,7 +61,7 @@ def seen(env: Mapping[str, str], device_nodes: Iterable[str], mounts: Iterable[s
     """The view of what concerns GPUs in all that a container has."""
     return Seen(
         env={name: value for name, value in sorted(env.items()) if name.startswith(_SEEN)},
-        device_nodes=tuple(sorted(set(device_nodes) - {"/dev/nvidia-caps"})),
+        device_nodes=tuple(sorted(set(device_nodes))),
         mounts=tuple(sorted({path for path in mounts if _is_special(path)})),
     )
 

@@ -97,7 +97,7 @@ class Listing:
             around = Surroundings(
                 folders=self._daemons.folders,
                 is_healthy=partial(self._is_healthy, current),
-                device_nodes=device_nodes if self._has_files else _no_files,
+                device_nodes=self._device_nodes,
             )
             pairs.append(bind(report.gpu, report.offer, around))
         return flattened(pairs)
@@ -120,6 +120,12 @@ class Listing:
 
 def _offered(reports: Sequence[GpuReport]) -> frozenset[Offered]:
     return frozenset(offered(share) for one in reports for share in one.offer.shares)
+
+
+def _files_of(settings: AgentSettings) -> Callable[[GpuState, Share], tuple[str, ...]]:
+    if settings.simulate is None:
+        return device_nodes
+    return simulated_nodes if settings.answers.edits.simulated else _no_files
 
 
 def _no_files(_gpu: object, _share: object) -> tuple[str, ...]:

@@ -102,6 +102,7 @@ def _answer(bindings: tuple[ShareBinding, ...], settings: AnswerSettings) -> Con
     files = tuple(
         DeviceFile(host_path=host_path(path, settings.edits.dev_root), container_path=path)
         for path in edits.device_nodes
+        if not settings.edits.simulated  # the kubelet takes files of the host only
     )
     if strategy is Strategy.ENVVAR:
         return ContainerAnswer(

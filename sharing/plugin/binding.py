@@ -110,6 +110,8 @@ class EditSettings:
     visibility: Visibility = Visibility.UUID
     dev_root: str = "/"
     """Where the device files lie on the host, if not below ``/`` (a containerised driver)."""
+    simulated: bool = False
+    """Whether the device files are those of simulated GPUs, which no host has."""
     driver: ContainerEdits = ContainerEdits()
     """Driver libraries, control device nodes and hooks for runtimes without NVIDIA's own."""
 

@@ -28,6 +28,7 @@ from sharing.plugin.binding import (
     container_edits,
 )
 from sharing.plugin.errors import PluginError
+from sharing.plugin.simulatedfiles import MAJOR, minor_of
 
 KIND: Final = "gpu.sharing/share"
 VERSION: Final = "0.5.0"
@@ -128,7 +129,7 @@ def spec(devices: Sequence[CdiDevice], settings: EditSettings) -> bytes:
         "cdiVersion": VERSION,
         "kind": KIND,
         "devices": [
-            {"name": device.name, "containerEdits": _edits(device.edits, settings.dev_root)}
+            {"name": device.name, "containerEdits": _edits(device.edits, settings)}
             for device in devices
         ],
     }
@@ -156,10 +157,10 @@ def _environment(device: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
 
-def _edits(edits: ContainerEdits, dev_root: str) -> dict[str, Any]:
+def _edits(edits: ContainerEdits, settings: EditSettings) -> dict[str, Any]:
     found: dict[str, Any] = {"env": [f"{name}={value}" for name, value in edits.env]}
     if edits.device_nodes:
-        found["deviceNodes"] = [_node(path, dev_root) for path in edits.device_nodes]
+        found["deviceNodes"] = [_node(path, settings) for path in edits.device_nodes]
     if edits.mounts:
         found["mounts"] = [_mount(mount) for mount in edits.mounts]
     if edits.hooks:
@@ -172,9 +173,11 @@ def host_path(path: str, dev_root: str) -> str:
     return path if dev_root == "/" else dev_root.rstrip("/") + path
 
 
-def _node(path: str, dev_root: str) -> dict[str, str]:
+def _node(path: str, settings: EditSettings) -> dict[str, Any]:
     node = {"path": path, "permissions": "rw"}
-    on_host = host_path(path, dev_root)
+    if settings.simulated and (minor := minor_of(path)) is not None:
+        return node | {"type": "c", "major": MAJOR, "minor": minor}
+    on_host = host_path(path, settings.dev_root)
     return node if on_host == path else node | {"hostPath": on_host}
 
 

@@ -85,6 +85,35 @@ def test_one_device_in_two_pods_deviates() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("files", "gpus", "says"),
+    [
+        ((("/dev/nvidia0", "/dev/nvidiactl"),), ((0,),), None),
+        (((), ("/dev/nvidiactl",)), ((0,), ()), None),
+        ((("/dev/nvidia0", "/dev/nvidia1"),), ((0,),), "has 1 GPUs, but sees /dev/nvidia0 /dev"),
+        ((("/dev/nvidiactl",),), ((0,),), "has 1 GPUs, but sees the file of none"),
+        ((("/dev/nvidia0",), ("/dev/nvidia0",)), ((0,), (1,)), "containers of different GPUs"),
+        ((("/dev/nvidia0",), ("/dev/nvidia0",)), ((0,), (0,)), None),
+    ],
+)
+def test_a_container_sees_the_files_of_its_gpus_and_no_others(
+    files: tuple[tuple[str, ...], ...], gpus: tuple[tuple[int, ...], ...], says: str | None
+) -> None:
+    pods = [
+        replace(
+            POD,
+            key=f"b/{'ac'[n]}",
+            containers=(replace(CONTAINER, device_ids=(str(n),), device_nodes=nodes, gpus=ours),),
+        )
+        for n, (nodes, ours) in enumerate(zip(files, gpus, strict=True))
+    ]
+
+    told = found(Expectation(), *pods)
+
+    assert len(told) == (says is not None), told
+    assert says is None or says in told[0]
+
+
 def test_a_device_that_is_offered_twice_deviates() -> None:
     share = ShareFacts(device_id="GPU-1::0", resource="r", memory_mib=1, holder=None)
     gpu = GpuFacts(

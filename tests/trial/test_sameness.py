@@ -21,7 +21,8 @@ def facts(*, node: str = "a", uuid: str = UUID, number: int = 1) -> dict[str, An
             "NVIDIA_VISIBLE_DEVICES": uuid, "GPU_SHARING_SHARES": share,
             "CUDA_MPS_PIPE_DIRECTORY": f"/tmp/{node}/mps/{uuid}/pipe",
         },
-        "device_nodes": [], "mounts": [f"/tmp/{node}/mps/{uuid}/pipe"], "why": "asked",
+        "device_nodes": [f"/dev/nvidia{number}", f"/dev/nvidia-caps/nvidia-cap{number}2"],
+        "mounts": [f"/tmp/{node}/mps/{uuid}/pipe"], "why": "asked",
     }  # fmt: skip
     pod = {
         "key": "lab/p", "about": "", "asked": "one", "verdict": "patch", "code": 201,
@@ -69,7 +70,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("pods.0.containers.0.device_ids", [], "devices is 0, was 1"),
         ("pods.0.containers.0.sees", {}, "NVIDIA_VISIBLE_DEVICES is only in the first run"),
         ("pods.0.containers.0.mounts", [], "mounts is [], was ['MPS/UUID/pipe']"),
-        ("pods.0.containers.0.device_nodes", ["/dev/nvidia0"], "device nodes is"),
+        ("pods.0.containers.0.device_nodes", ["/dev/nvidia0"], "device nodes is ['/dev/nvidiaN']"),
         ("gpus.0.observed", "MIG", "gpus: 0.0: observed is 'MIG'"),
         ("gpus.0.shares", [], "shares is []"),
         ("gpus.0.shares.1.holder", None, "holders: gpu.sharing/mps-1of4 by lab/p/main is only in"),

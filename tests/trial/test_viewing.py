@@ -38,7 +38,7 @@ def test_a_container_tells_what_concerns_gpus_and_nothing_else() -> None:
 def test_only_what_is_told_to_the_end_counts() -> None:
     whole = (
         "-- gpu-sharing trial: env\nCUDA_X=a=b\nHOME=/\n"
-        "-- gpu-sharing trial: devices\n/dev/nvidia0\n/dev/nvidia-caps\n"
+        "-- gpu-sharing trial: devices\n/dev/nvidia0\n/dev/nvidia1 (refused)\n"
         "-- gpu-sharing trial: mounts\n"
         "1 2 0:1 / / rw - overlay o rw\n1 2 0:1 / /proc rw - proc p rw\n"
         "1 2 0:1 / /proc/acpi ro - tmpfs t ro\n1 2 0:1 /x /mps/pipe rw - ext4 /dev/a rw\n"
@@ -46,7 +46,9 @@ def test_only_what_is_told_to_the_end_counts() -> None:
     )
 
     assert told(whole) == Seen(
-        env={"CUDA_X": "a=b"}, device_nodes=("/dev/nvidia0",), mounts=("/mps/pipe",)
+        env={"CUDA_X": "a=b"},
+        device_nodes=("/dev/nvidia0", "/dev/nvidia1 (refused)"),
+        mounts=("/mps/pipe",),
     )
     assert [told(whole[:length]) for length in (0, 30, len(whole) - 5)] == [None, None, None]
 
