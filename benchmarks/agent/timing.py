@@ -28,7 +28,6 @@ _CHANGES: Final[tuple[tuple[dict[str, Any], dict[str, int]], ...]] = (
     ),
     ({"mode": "exclusive"}, {"nvidia.com/gpu": 1}),
 )
-_FAULTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +74,19 @@ async def apply_overheads(rounds: int) -> dict[str, list[float]]:
     return found
 
 
-async def fault_times() -> list[float]:
-    """Seconds from an XID to the kubelet counting a GPU less, one fault on each of 16 GPUs."""
+async def fault_times(faults: int) -> list[float]:
+    """Seconds from an XID to the kubelet counting a GPU less, one fault on each of some GPUs."""
     found = []
-    async with node_bench(f"{_FAULTS}xH100-80GB") as node:
+    async with node_bench(f"{faults}xH100-80GB") as node:
         program = Program(node)
         await program.start()
         try:
             await program.ready()
-            await node.until_allocatable({"nvidia.com/gpu": _FAULTS})
-            for index in range(_FAULTS):
+            await node.until_allocatable({"nvidia.com/gpu": faults})
+            for index in range(faults):
                 started = time.perf_counter()
                 node.store().change(partial(_fault, str(index)))
-                left = _FAULTS - 1 - index
+                left = faults - 1 - index
                 await node.until_allocatable({"nvidia.com/gpu": left} if left else {})
                 found.append(time.perf_counter() - started)
         finally:

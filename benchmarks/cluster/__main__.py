@@ -10,7 +10,6 @@ Needs the programs of ``make cluster-programs``.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import sys
@@ -24,6 +23,7 @@ import aiohttp
 import click
 
 from benchmarks.cluster import figures, inventory, rounds
+from benchmarks.telling import Value, tell
 from certs.start import fresh_identity
 from cli.trial.programs import Program
 from sharing.cluster.client import Client
@@ -58,7 +58,7 @@ QUICK: Final = Size(nodes=100, pods=500, pairs=1)
 @click.option("--quick", is_flag=True, help="A tenth of the size.")
 @click.option("--pairs", type=click.IntRange(1, 20), help="Rounds with and without the webhook.")
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the figures here too.")  # fmt: skip
+              help="Where the figures go as one flat JSON object.")  # fmt: skip
 def main(*, quick: bool, pairs: int | None, file: Path | None) -> None:
     """Measure what admission adds to the time until pods are bound."""
     if lacks := needs.missing(needs.Tier.SCALE):
@@ -72,13 +72,10 @@ def main(*, quick: bool, pairs: int | None, file: Path | None) -> None:
             found = asyncio.run(run(plane, folder, size))
     finally:
         shutil.rmtree(folder)
-    text = json.dumps(found, indent=2)
-    if file is not None:
-        file.write_text(f"{text}\n")
-    print(text)
+    tell(found, figures.MEANINGS, file)
 
 
-async def run(plane: ControlPlane, folder: Path, size: Size) -> dict[str, Any]:
+async def run(plane: ControlPlane, folder: Path, size: Size) -> dict[str, Value]:
     """Measure on a running control plane."""
     admin = plane.access.kubeconfig()
     async with AsyncExitStack() as stack:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.cluster.rounds import Round
+from benchmarks.telling import Meaning, Value, spread
 
+MEANINGS: Final = {
+    "bind_ratio_on_off": Meaning(
+        text="time until all are bound, with the webhook divided by without", most=1.05
+    ),
+    "cpu_ratio_on_off": Meaning(text="the same of processor seconds of all programs"),
+    "bound_per_s": Meaning(text="pods, with the webhook"),
+    "bound_per_s_off": Meaning(text="pods, without"),
+    "webhook_p99_ms": Meaning(text="the webhook's own time for a review"),
+    "load_average": Meaning(text="of the machine at the end"),
+}
 _BUCKET: Final = "gpu_sharing_webhook_review_duration_seconds_bucket"
 
 
-def figures(rounds: Sequence[Round], p99_ms: float, **about: Any) -> dict[str, Any]:
+def figures(rounds: Sequence[Round], p99_ms: float, **about: Value) -> dict[str, Value]:
     """The keys of the report.
 
     Rounds come in pairs, one without and one with the webhook, in turning order; the ratio is the
@@ -28,10 +39,10 @@ def figures(rounds: Sequence[Round], p99_ms: float, **about: Any) -> dict[str, A
     return {
         **about,
         "bind_ratio_on_off": round(median(ratios), 4),
-        "bind_ratios": [round(each, 4) for each in ratios],
+        **spread("bind_ratio_on_off", ratios, digits=4),
         "cpu_ratio_on_off": round(median(each[True] / each[False] for each in cpu), 4),
-        "cpu_ms_per_pod": _cpu_ms_per_pod(on),
-        "cpu_ms_per_pod_off": _cpu_ms_per_pod(off),
+        **_cpu_ms_per_pod(on, "on"),
+        **_cpu_ms_per_pod(off, "off"),
         "bound_per_s": round(median(each.pods / each.bound_s for each in on), 1),
         "bound_per_s_off": round(median(each.pods / each.bound_s for each in off), 1),
         "created_per_s": round(median(each.pods / each.created_s for each in on), 1),
@@ -40,11 +51,13 @@ def figures(rounds: Sequence[Round], p99_ms: float, **about: Any) -> dict[str, A
     }
 
 
-def _cpu_ms_per_pod(rounds: Sequence[Round]) -> dict[str, float]:
+def _cpu_ms_per_pod(rounds: Sequence[Round], which: str) -> dict[str, float]:
     """Processor milliseconds that each program spent on a pod, from creation to binding."""
     pods = sum(each.pods for each in rounds)
     return {
-        name: round(1000 * sum(each.cpu_s[name] for each in rounds) / pods, 3)
+        f"cpu_ms_per_pod_{which}_{name.replace('-', '_')}": round(
+            1000 * sum(each.cpu_s[name] for each in rounds) / pods, 3
+        )
         for name in sorted(rounds[0].cpu_s)
     }
 

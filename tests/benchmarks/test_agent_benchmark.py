@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.agent.deadly import PHASES, DeadlyJournal
-from benchmarks.agent.figures import spread
 from benchmarks.agent.kills import campaign
 from sharing.node.journal import Journal
 from sharing.node.step import SetMigMode
-
-
-def test_a_spread_has_the_worst_and_the_best() -> None:
-    assert spread([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "n": 3}
 
 
 @pytest.mark.timeout(240)
