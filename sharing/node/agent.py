@@ -87,7 +87,7 @@ class Agent:
         memory = self._recollection.memory
         self._wishes = Wishes(settings, self._api, memory.wanted)
         self._rivals = Rivals(settings, self._api)
-        self._retreats = Retreats(settings.retreat)
+        self._retreats = Retreats(settings.retreat, memory.retreats)
         self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
         self._kubelet = PodResources(settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir)
         self._daemons = MpsDaemons(
@@ -270,6 +270,7 @@ class Agent:
         self._served |= served
         for uuid, layout in sorted(served.items()):
             self._work.forgive(uuid)
+            self._retreats.end(uuid, layout)
             _log.info("layout is served", gpu=uuid, layout=str(layout))
         return True
 
@@ -323,6 +324,7 @@ class Agent:
             wanted=self._wishes.last,
             served=self._served,
             ailments=self.infirmary.ailments,
+            retreats=self._retreats.known,
         )
 
     # -- what wakes it

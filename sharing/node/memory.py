@@ -21,6 +21,7 @@ from sharing.layout import GpuLayout
 from sharing.node import record
 from sharing.node.acquaintance import Acquaintance
 from sharing.node.health import Ailment
+from sharing.node.retreat import Retreat
 
 KIND: Final = "memory"
 _log: Final = structlog.get_logger()
@@ -38,6 +39,8 @@ class Memory:
     """Faults that are not over, by GPU UUID: a restart does not whitewash a GPU."""
     gpus: Mapping[str, Acquaintance] = field(default_factory=dict)
     """The GPUs that are known by sight, by UUID."""
+    retreats: Mapping[str, Retreat] = field(default_factory=dict)
+    """Layouts that could not be made, by GPU UUID: a restart does not try them at once."""
 
     def save(self, path: Path) -> None:
         """Write it; see ``record.write``."""
@@ -56,6 +59,15 @@ class Memory:
                 }
                 for uuid, one in sorted(self.gpus.items())
             },
+            "retreats": {
+                uuid: {
+                    "layout": _plain(LayoutSpec.from_layout(one.layout)),
+                    "reason": one.reason,
+                    "until": one.until,
+                    "times": one.times,
+                }
+                for uuid, one in sorted(self.retreats.items())
+            },
         }
         record.write(path, KIND, content)
 
@@ -69,14 +81,14 @@ def recall(path: Path) -> Memory:
         wanted = content["wanted"]
         return Memory(
             wanted=None if wanted is None else parse_model(GpuNodeSpec, wanted, "wanted"),
-            applied={
-                str(uuid): parse_model(LayoutSpec, raw, f"GPU {uuid}").to_layout()
-                for uuid, raw in content["applied"].items()
-            },
+            applied={str(uuid): _layout(uuid, raw) for uuid, raw in content["applied"].items()},
             ailments={
                 str(uuid): Ailment.from_json(raw) for uuid, raw in content["ailments"].items()
             },
             gpus={str(uuid): _acquaintance(raw) for uuid, raw in content.get("gpus", {}).items()},
+            retreats={
+                str(uuid): _retreat(uuid, raw) for uuid, raw in content.get("retreats", {}).items()
+            },
         )
     except (InputError, KeyError, TypeError, AttributeError, ValueError) as error:
         # Its checksum is right, so another version of this program wrote it.
@@ -90,6 +102,19 @@ def _acquaintance(raw: Mapping[str, Any]) -> Acquaintance:
         day=int(raw["day"]),
         profiles={str(name): int(enum) for name, enum in raw["profiles"].items()},
     )
+
+
+def _retreat(uuid: str, raw: Mapping[str, Any]) -> Retreat:
+    return Retreat(
+        layout=_layout(uuid, raw["layout"]),
+        reason=str(raw["reason"]),
+        until=float(raw["until"]),
+        times=int(raw["times"]),
+    )
+
+
+def _layout(uuid: str, raw: Mapping[str, Any]) -> GpuLayout:
+    return parse_model(LayoutSpec, raw, f"GPU {uuid}").to_layout()
 
 
 def _plain(model: GpuNodeSpec | LayoutSpec) -> dict[str, Any]:

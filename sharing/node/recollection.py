@@ -14,6 +14,7 @@ from sharing.node.health import Ailment
 from sharing.node.held import gpu_of
 from sharing.node.memory import Memory, recall
 from sharing.node.observed import GpuState
+from sharing.node.retreat import Retreat
 
 
 class Recollection:
@@ -34,6 +35,7 @@ class Recollection:
         wanted: GpuNodeSpec | None,
         served: Mapping[str, GpuLayout],
         ailments: Mapping[str, Ailment],
+        retreats: Mapping[str, Retreat],
     ) -> None:
         """Take in what is so now; on disk when this returns. GPUs that are gone are forgotten.
 
@@ -48,6 +50,7 @@ class Recollection:
             applied={uuid: layout for uuid, layout in applied.items() if uuid in known},
             ailments={one: ill for one, ill in ailments.items() if gpu_of(one) in known},
             gpus=known,
+            retreats={uuid: one for uuid, one in retreats.items() if uuid in known},
         )
         if memory != self.memory:
             await asyncio.to_thread(memory.save, self._path)

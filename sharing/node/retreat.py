@@ -36,6 +36,17 @@ class Retreat:
     """How often it was given up."""
 
 
+def lasts(standing: Retreat, *, now: float, policy: RetreatPolicy) -> bool:
+    """Whether it is not over; one that began before the clock was set back is.
+
+    Args:
+        standing: A GPU's retreat.
+        now: Seconds since the epoch.
+        policy: For how long at most.
+    """
+    return now < standing.until <= now + policy.longest_s
+
+
 def retreat(
     before: Retreat | None, layout: GpuLayout, reason: str, *, now: float, policy: RetreatPolicy
 ) -> Retreat:

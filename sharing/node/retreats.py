@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from sharing.layout import GpuLayout
-from sharing.node.retreat import Retreat, RetreatPolicy, retreat
+from sharing.node.retreat import Retreat, RetreatPolicy, lasts, retreat
 from sharing.node.status import GpuReport
 from sharing.node.work import Workshop
 
@@ -17,20 +17,36 @@ _log: Final = structlog.get_logger()
 
 
 class Retreats:
-    """The retreats of one node. They are not kept on disk: a new agent tries at once.
+    """The retreats of one node.
 
     Args:
         policy: When to go back, and for how long.
+        known: Those of an earlier agent, by GPU UUID: what failed under it fails under us.
     """
 
-    def __init__(self, policy: RetreatPolicy) -> None:
+    def __init__(self, policy: RetreatPolicy, known: Mapping[str, Retreat]) -> None:
         self._policy = policy
-        self._known: dict[str, Retreat] = {}
+        self._known = dict(known)
+
+    @property
+    def known(self) -> Mapping[str, Retreat]:
+        """All of them by GPU UUID; one that is over says how often its layout was given up."""
+        return dict(self._known)
 
     def standing(self) -> dict[str, Retreat]:
         """Those that last, by GPU UUID."""
         now = time.time()
-        return {uuid: one for uuid, one in self._known.items() if one.until > now}
+        return {
+            uuid: one
+            for uuid, one in self._known.items()
+            if lasts(one, now=now, policy=self._policy)
+        }
+
+    def end(self, uuid: str, layout: GpuLayout) -> None:
+        """A GPU serves a layout: if that is the one that was given up, it works now."""
+        known = self._known.get(uuid)
+        if known is not None and known.layout == layout:
+            del self._known[uuid]
 
     def rests(self) -> tuple[float, ...]:
         """For how many seconds each of them lasts."""

@@ -10,6 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sharing.api.node import GpuNodeStatus
+from sharing.nvml.codes import Code
+from sharing.nvml.simulator import operate
+from sharing.nvml.simulator.state import Failure
 from tests.support.agent_bench import NodeBench, node_bench
 
 LAYOUT = """
@@ -22,11 +26,20 @@ OFFER = {"nvidia.com/mig-1g.10gb": 2, "gpu.sharing/mps-1of2": 2}
 @asynccontextmanager
 async def process(node: NodeBench, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     folder = node.folder
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli.main", "agent", "--node-name", "n1"),
+    arguments = (
+        *("cli.main", "agent", "--node-name", "n1"),
         *("--simulate-state", str(folder / "gpus.json"), "--layout", str(folder / "layout.yaml")),
         *("--kubelet-dir", str(folder / "k"), "--cdi-dir", str(folder / "cdi")),
         *("--state-dir", str(folder / "s"), "--mps-dir", str(folder / "m"), *more),
+    )
+    async with module(*arguments) as started:
+        yield started
+
+
+@asynccontextmanager
+async def module(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -73,6 +86,43 @@ async def test_a_killed_agent_process_is_followed_by_one_that_serves_the_same() 
             async with asyncio.timeout(20):
                 assert await second.wait() == 0
         end_mps(node)
+
+
+SLICED = {"gpus": "all", "mode": "time-slicing", "sizes": {"1of4": 4}}
+MIG = {"gpus": "all", "mode": "mig", "sizes": {"1g.10gb": 2}}
+
+
+async def test_a_killed_agents_retreat_is_kept_by_the_next_one() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout(SLICED)
+        async with module("tests.support.hasty_agent", str(node.folder)) as first:
+            await line(first)
+            await node.until_allocatable({"gpu.sharing/timeslice-1of4": 4})
+            failure = Failure(
+                function="nvmlDeviceCreateGpuInstanceWithPlacement", code=Code.UNKNOWN, times=1000
+            )
+            node.store().change(lambda machine: operate.fail_calls(machine, failure))
+            await node.layout(MIG)
+            await node.until_status(gave_up)
+            first.send_signal(signal.SIGKILL)
+            await first.wait()
+        left = node.machine().failures
+        assert left[0].times < 1000
+
+        async with module("tests.support.hasty_agent", str(node.folder)) as second:
+            await line(second)
+            await node.until_allocatable({"gpu.sharing/timeslice-1of4": 4})
+            assert gave_up(node.status)
+            assert node.machine().failures == left, "it tried again at once"
+            await node.layout(SLICED | {"sizes": {"1of2": 2}})
+            await node.until_allocatable({"gpu.sharing/timeslice-1of2": 2})
+            second.terminate()
+            await second.wait()
+
+
+def gave_up(status: GpuNodeStatus) -> bool:
+    return any("back to time-slicing 4x 1of4" in one.message for one in status.conditions)
 
 
 QUIET_S = 2.5

@@ -18,6 +18,7 @@ from sharing.node.health import Ailment
 from sharing.node.journal import Journal
 from sharing.node.memory import Memory, recall
 from sharing.node.record import RecordError
+from sharing.node.retreat import Retreat
 from sharing.node.step import SetMigMode, StartMps, StopMps
 from sharing.size import OneOf
 
@@ -137,6 +138,7 @@ def test_a_memory_comes_back_as_it_was(tmp_path: Path) -> None:
         wanted=GpuNodeSpec(),
         applied={"GPU-a": MPS},
         ailments={"GPU-a": Ailment(reason="Xid79", message="m", since=1.0, last=2.0)},
+        retreats={"GPU-a": Retreat(layout=MPS, reason="no", until=3.5, times=2)},
     )
     memory.save(tmp_path / "m")
 

@@ -16,7 +16,8 @@ from sharing.node.held import Held, Hold, Holder
 from sharing.node.memory import Memory, recall
 from sharing.node.news import news
 from sharing.node.plan import Kubelet
-from sharing.node.retreat import Retreat, RetreatPolicy, previous, retreat
+from sharing.node.retreat import Retreat, RetreatPolicy, lasts, previous, retreat
+from sharing.node.retreats import Retreats
 from sharing.node.rivals import mig_manager
 from sharing.node.status import GpuReport, NodeReport, milli_capacity
 from sharing.node.stock import Knowledge, take_stock
@@ -61,6 +62,25 @@ def test_only_the_layout_that_failed_is_given_up_and_only_for_another_one() -> N
     assert previous(MIG, MIG, given_up) is None
     assert previous(MIG, None, given_up) is None
     assert previous(MIG, SLICED, None) is None
+
+
+def test_a_retreat_is_over_in_time_and_when_the_clock_was_set_back() -> None:
+    given_up = Retreat(layout=MIG, reason="no", until=10_000.0)
+
+    assert lasts(given_up, now=9_999.0, policy=POLICY)
+    assert not lasts(given_up, now=10_000.0, policy=POLICY)
+    assert not lasts(given_up, now=10_000.0 - 3601.0, policy=POLICY)
+
+
+def test_a_layout_that_works_is_no_longer_held_against_a_gpu() -> None:
+    known = {uuid: Retreat(layout=MIG, reason="no", until=1.0) for uuid in ("GPU-a", "GPU-b")}
+    retreats = Retreats(POLICY, known)
+
+    retreats.end("GPU-a", MIG)
+    retreats.end("GPU-b", SLICED)
+    retreats.end("GPU-c", MIG)
+
+    assert retreats.known == {"GPU-b": known["GPU-b"]}
 
 
 def test_a_retreat_plans_the_layout_before_and_says_so() -> None:
