@@ -27,7 +27,6 @@ test: $(STAMP) ## the test suite; three workers, as many tests wait rather than 
 
 cluster-programs: $(STAMP) ## build the programs of a real cluster, once (16 minutes)
 	$(BIN)/python -m tests.cluster.programs
-	$(BIN)/python -m tests.chart.tool
 
 test-cluster: $(STAMP) ## the tests on a real Kubernetes; root for a whole node
 	GPU_SHARING_CLUSTER=1 $(BIN)/python -m pytest tests/cluster tests/chart tests/trial

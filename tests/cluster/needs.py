@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from tests.cluster import programs
+from tests.cluster.box import cgroups
 
 BUSYBOX: Final = Path("/bin/busybox")
 SWITCH: Final = "GPU_SHARING_CLUSTER"
@@ -29,7 +32,7 @@ class Tier(StrEnum):
 
 _PROGRAMS: Final[dict[Tier, tuple[str, ...]]] = {
     Tier.CONTROL_PLANE: programs.CONTROL_PLANE,
-    Tier.NODE: programs.NODE,
+    Tier.NODE: (*programs.NODE, programs.KUBECTL),
     Tier.SCALE: (*programs.CONTROL_PLANE, "kube-scheduler"),
 }
 _TOOLS: Final[dict[Tier, tuple[str, ...]]] = {
@@ -52,8 +55,13 @@ def required() -> bool:
 def missing(tier: Tier) -> list[str]:
     """What has to be brought to this machine for a tier, each with its cure."""
     lacks = [f"{tool} (Debian: util-linux, iproute2)" for tool in _TOOLS[tier] if not _has(tool)]
-    if absent := programs.missing(_PROGRAMS[tier]):
-        lacks.append(f"{', '.join(absent)} (make cluster-programs)")
+    if tier is not Tier.CONTROL_PLANE and (version := programs.asked_version()):
+        lacks.append(
+            f"a whole Kubernetes {version}: of other versions there is an API server only "
+            f"(unset {programs.VERSION_SWITCH})"
+        )
+    elif absent := programs.missing(_PROGRAMS[tier]):
+        lacks.append(f"{', '.join(absent)} ({programs.how_to_build()})")
     if tier is Tier.NODE:
         lacks += _node_lacks()
     return lacks
@@ -64,14 +72,68 @@ def _has(tool: str) -> bool:
 
 
 def _node_lacks() -> list[str]:
-    lacks = []
     if os.geteuid() != 0:
-        lacks.append("root, for namespaces and mounts")
+        return ["root, for namespaces and mounts"]
+    lacks = []
     if not is_static(BUSYBOX):
         lacks.append(f"a static {BUSYBOX} (Debian: busybox-static)")
-    if " - cgroup " not in Path("/proc/self/mountinfo").read_text():
-        lacks.append("cgroup v1 hierarchies")
-    return lacks
+    if not any(line.startswith("memory\t") for line in _read("/proc/cgroups")):
+        lacks.append("cgroups (a kernel with CONFIG_CGROUPS)")
+    if not any(" - cgroup " in line for line in _read("/proc/self/mountinfo")):
+        lacks.append(
+            "cgroup v1 hierarchies below /sys/fs/cgroup (a machine, or a container that is given "
+            "the host's, booted with systemd.unified_cgroup_hierarchy=0)"
+        )
+    return lacks or list(_refused())
+
+
+def _read(path: str) -> list[str]:
+    return Path(path).read_text("utf-8", "replace").splitlines()
+
+
+_UNSHARE: Final = ("unshare", "--mount", "--cgroup", "--net", "--uts", "--ipc", "--pid", "--fork")
+_PROBES: Final = (
+    ("new namespaces", "true"),
+    ("a file system of its own", "mount -t tmpfs tmpfs /tmp"),
+    (
+        "overlayfs, for containers",
+        (
+            "mount -t tmpfs tmpfs /tmp && mkdir /tmp/l /tmp/u /tmp/w /tmp/m && mount -t overlay"
+            " overlay -o lowerdir=/tmp/l,upperdir=/tmp/u,workdir=/tmp/w /tmp/m"
+        ),
+    ),
+    ("a network bridge", "ip link add gs0 type bridge"),
+    ("a virtual network cable", "ip link add gs0 type veth peer name gs1"),
+    ("sysfs of a new network", "mount -t sysfs sysfs /sys"),
+)
+"""What a box does to the machine, tried in namespaces that end with the try."""
+_PROBE_TIMEOUT_S: Final = 30
+
+
+@cache
+def _refused() -> tuple[str, ...]:
+    """What of a box's start this machine does not let us do, each with its words."""
+    found = []
+    for what, script in _PROBES:
+        command = [*_UNSHARE, "--mount-proc", "--", "sh", "-c", script]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S
+        )
+        if done.returncode:
+            words = " ".join(done.stderr.split()) or f"exit {done.returncode}"
+            found.append(f"the right to make {what} (it says: {words}; a privileged machine)")
+        if found and what == _PROBES[0][0]:
+            break  # the others need them
+    return tuple(found) or _cgroups_refused()
+
+
+def _cgroups_refused() -> tuple[str, ...]:
+    try:
+        group = cgroups.Group.create()
+    except OSError as error:
+        return (f"the right to make cgroups ({error}; a privileged machine)",)
+    group.remove()
+    return ()
 
 
 def is_static(program: Path) -> bool:

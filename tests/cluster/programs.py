@@ -1,123 +1,147 @@
-"""The programs of a real cluster: found, or built from pinned Go modules and kept in a cache.
+"""The programs of a real cluster: where they are looked for, and how they are built.
+
+    python -m tests.cluster.programs                      everything that the tests need
+    python -m tests.cluster.programs etcd kubelet         some of it
+    python -m tests.cluster.programs --kubernetes 1.36    an API server of another version
 
 A program is looked for in ``GPU_SHARING_CLUSTER_BIN``, ``KUBEBUILDER_ASSETS``, the cache and, for
-what a distribution may bring, ``PATH``. What is missing is built when ``build`` is called, which
-``make cluster-programs`` and CI do; tests never start a build behind a person's back.
+what a distribution may bring, ``PATH``. What is missing is built by this module, which
+``make cluster-programs`` and CI call; tests never start a build behind a person's back.
 
-The cache is ``GPU_SHARING_CLUSTER_CACHE``, or ``gpu-sharing/cluster`` in the user's cache folder.
-Its folders are keyed by the module's ``go.mod`` and ``go.sum``, the flags and the Go version.
+``GPU_SHARING_KUBERNETES=1.36`` has tier a run on an API server of that version, from the cache.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
+import argparse
 import os
+import re
 import shutil
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.cluster import golang
+from tests.cluster.golang import Module, cache_root
+
 TOOLS: Final = Path(__file__).parent / "tools"
-KUBERNETES_VERSION: Final = "1.37.2"
+VERSION_SWITCH: Final = "GPU_SHARING_KUBERNETES"
+HOW_TO_GET_THEM: Final = "make cluster-programs"
+_REQUIRED: Final = re.compile(r"k8s\.io/kubernetes v(\d+\.\d+\.\d+)")
+_STRIPPED: Final = "-s -w"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
-    """One Go module of tool dependencies and what is built from it."""
-
-    folder: str
-    packages: tuple[tuple[str, str], ...]
-    """(program, Go package), the one that pays for the shared packages first."""
-    flags: tuple[str, ...]
-
-    @property
-    def path(self) -> Path:
-        """The folder with ``go.mod`` and ``go.sum``."""
-        return TOOLS / self.folder
-
-
-def _kubernetes(version: str) -> Module:
-    major, minor, _ = version.split(".")
+def _kubernetes(folder: str, names: Iterable[str]) -> Module:
+    path = TOOLS / folder
+    found = _REQUIRED.search((path / "go.mod").read_text("utf-8"))
+    assert found is not None, f"{path}/go.mod requires no k8s.io/kubernetes"
+    major, minor, _ = found[1].split(".")
     stamp = "k8s.io/component-base/version"
     stamps = (
-        f"-X {stamp}.gitVersion=v{version} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+        f"-X {stamp}.gitVersion=v{found[1]} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
     )
-    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
     return Module(
-        folder="kubernetes",
-        packages=tuple((name, f"k8s.io/kubernetes/cmd/{name}") for name in names),
-        flags=("-trimpath", f"-ldflags=-s -w {stamps}"),
+        name=folder,
+        path=path,
+        packages={name: f"k8s.io/kubernetes/cmd/{name}" for name in names},
+        flags=("-trimpath", f"-ldflags={_STRIPPED} {stamps}"),
     )
 
 
 _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _CNI: Final = "github.com/containernetworking/plugins/plugins"
-MODULES: Final = (
-    Module(
-        folder="node",
-        packages=(
-            ("etcd", "go.etcd.io/etcd/server/v3"),
-            ("containerd", f"{_CONTAINERD}/containerd"),
-            ("containerd-shim-runc-v2", f"{_CONTAINERD}/containerd-shim-runc-v2"),
-            ("ctr", f"{_CONTAINERD}/ctr"),
-            ("runc", "github.com/opencontainers/runc"),
-            ("bridge", f"{_CNI}/main/bridge"),
-            ("loopback", f"{_CNI}/main/loopback"),
-            ("host-local", f"{_CNI}/ipam/host-local"),
-        ),
-        flags=("-trimpath", "-tags=seccomp", "-ldflags=-s -w"),
-    ),
-    _kubernetes(KUBERNETES_VERSION),
+_NODE: Final = Module(
+    name="node",
+    path=TOOLS / "node",
+    packages={
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "containerd": f"{_CONTAINERD}/containerd",
+        "containerd-shim-runc-v2": f"{_CONTAINERD}/containerd-shim-runc-v2",
+        "ctr": f"{_CONTAINERD}/ctr",
+        "runc": "github.com/opencontainers/runc",
+        "bridge": f"{_CNI}/main/bridge",
+        "loopback": f"{_CNI}/main/loopback",
+        "host-local": f"{_CNI}/ipam/host-local",
+    },
+    flags=("-trimpath", "-tags=seccomp", f"-ldflags={_STRIPPED}"),
 )
+_KUBERNETES: Final = _kubernetes(
+    "kubernetes", ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+)
+HELM_VERSION: Final = "3.22.0"
+"""What the golden files are rendered with; its go.mod names the same."""
+_HELM: Final = Module(
+    name="helm",
+    path=TOOLS / "helm",
+    packages={"helm": "helm.sh/helm/v3/cmd/helm"},
+    flags=(
+        "-trimpath",
+        f"-ldflags={_STRIPPED} -X helm.sh/helm/v3/internal/version.version=v{HELM_VERSION}",
+    ),
+)
+_PROMTOOL: Final = Module(
+    name="promtool",
+    path=TOOLS / "promtool",
+    packages={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+    # Without service discovery: half of its dependencies, none of it needed to test rules.
+    flags=("-trimpath", "-tags=remove_all_sd", f"-ldflags={_STRIPPED}"),
+)
+MODULES: Final = (_NODE, _KUBERNETES, _HELM, _PROMTOOL)
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver")
 """What tier a needs."""
-NODE: Final = tuple(name for module in MODULES for name, _ in module.packages)
-"""What tier b needs."""
+NODE: Final = (*_NODE.packages, *_KUBERNETES.packages)
+"""What runs in tier b; tests use ``KUBECTL`` besides."""
+KUBECTL: Final = "kubectl"
+"""A dependency of ours brings it, so it is not built."""
+CHART: Final = ("helm", "promtool")
+"""What the chart's tests need besides."""
+_OF_A_DISTRIBUTION: Final = (*CONTROL_PLANE, KUBECTL, *CHART)
+"""What may come from PATH: any version of them does."""
 
 
 class ProgramMissingError(Exception):
     """A program of the cluster is not on this machine."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} is in none of GPU_SHARING_CLUSTER_BIN, KUBEBUILDER_ASSETS, "
-            f"{cache_root()}, PATH; build it once with: make cluster-programs"
+        where = (
+            str(cache_root())
+            if asked_version()
+            else f"GPU_SHARING_CLUSTER_BIN, KUBEBUILDER_ASSETS, {cache_root()}, PATH"
         )
+        super().__init__(f"{name} is in none of {where}; build it once with: {how_to_build()}")
 
 
-def cache_root() -> Path:
-    """The folder that built programs are kept in."""
-    named = os.environ.get("GPU_SHARING_CLUSTER_CACHE")
-    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(named) if named else Path(user).expanduser() / "gpu-sharing" / "cluster"
+def versions() -> dict[str, Module]:
+    """The other versions of Kubernetes that tier a can run on, such as ``1.36``."""
+    folders = sorted(path.name for path in TOOLS.glob("kubernetes-*"))
+    return {
+        folder.removeprefix("kubernetes-"): _kubernetes(folder, ("kube-apiserver",))
+        for folder in folders
+    }
 
 
-@cache
-def go_version() -> str:
-    """What ``go env GOVERSION`` says, empty without Go."""
-    go = shutil.which("go")
-    if go is None:
-        return ""
-    return subprocess.run(
-        [go, "env", "GOVERSION"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+def asked_version() -> str:
+    """The version that this run shall use instead of the usual one; empty for that."""
+    return os.environ.get(VERSION_SWITCH, "")
 
 
-def folder_of(module: Module) -> Path:
-    """Where a module's programs are kept, for its sums, flags and this Go."""
-    digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        digest.update((module.path / name).read_bytes())
-    digest.update("\0".join((*module.flags, go_version())).encode())
-    return cache_root() / f"{module.folder}-{digest.hexdigest()[:16]}"
+def how_to_build() -> str:
+    """The command that builds what a run needs."""
+    version = asked_version()
+    return (
+        f"python -m tests.cluster.programs --kubernetes {version}" if version else HOW_TO_GET_THEM
+    )
+
+
+def _of_version(version: str) -> Module:
+    known = versions()
+    if version not in known:
+        sys.exit(
+            f"there is no module for Kubernetes {version!r}; there are {', '.join(known)}: "
+            "python -m tests.cluster.pinning 1.36.3 makes one"
+        )
+    return known[version]
 
 
 def find(name: str) -> Path:
@@ -126,20 +150,27 @@ def find(name: str) -> Path:
     Raises:
         ProgramMissingError: It is nowhere.
     """
+    version = asked_version()
+    if version and name in _KUBERNETES.packages:
+        found = golang.kept(_of_version(version), name)
+        if found is None:
+            raise ProgramMissingError(name)
+        return found
     for variable in ("GPU_SHARING_CLUSTER_BIN", "KUBEBUILDER_ASSETS"):
         folder = os.environ.get(variable)
         if folder and (Path(folder) / name).exists():
             return Path(folder) / name
     for module in MODULES:
-        if name in dict(module.packages) and (folder_of(module) / name).exists():
-            return folder_of(module) / name
-    found = shutil.which(name)
-    if found and name in CONTROL_PLANE:
-        return Path(found)
-    raise ProgramMissingError(name)
+        if name in module.packages and (path := golang.kept(module, name)):
+            return path
+    beside = str(Path(sys.executable).parent) if name == KUBECTL else None
+    on_path = shutil.which(name, path=beside) or shutil.which(name)
+    if on_path is None or name not in _OF_A_DISTRIBUTION:
+        raise ProgramMissingError(name)
+    return Path(on_path)
 
 
-def missing(names: tuple[str, ...]) -> list[str]:
+def missing(names: Iterable[str]) -> list[str]:
     """Those of the programs that are nowhere."""
     absent = []
     for name in names:
@@ -150,56 +181,35 @@ def missing(names: tuple[str, ...]) -> list[str]:
     return absent
 
 
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Hold the cache: two runs on one machine do not build twice."""
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say("another run is building; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def build(names: Sequence[str] = ()) -> None:
+    """Build those of the programs that are nowhere; all of them by default.
 
-
-def build(names: tuple[str, ...]) -> None:
-    """Build those of the programs that are nowhere. Cold: 16 minutes on two cores."""
-    with _alone(cache_root()):
-        todo = [
-            (module, name, package)
-            for module in MODULES
-            for name, package in module.packages
-            if name in missing(names)
-        ]
-        if not todo:
-            return
-        if not go_version():
-            sys.exit("the cluster's programs are built with Go ≥ 1.26, and there is no go on PATH")
-        with tempfile.TemporaryDirectory(prefix="go-build-", dir=cache_root()) as objects:
-            for number, (module, name, package) in enumerate(todo, 1):
-                _say(f"building {name} ({number} of {len(todo)})")
-                _build_one(module, name, package, objects)
-
-
-def _build_one(module: Module, name: str, package: str, objects: str) -> None:
-    target = folder_of(module)
-    target.mkdir(parents=True, exist_ok=True)
-    unfinished = target / f".{name}.{os.getpid()}"
-    begun = time.monotonic()
-    subprocess.run(
-        ["go", "build", *module.flags, "-o", str(unfinished), package],
-        cwd=module.path,
-        env={**os.environ, "GOCACHE": objects, "GOFLAGS": "-buildvcs=false", "GOWORK": "off"},
-        check=True,
+    Cold this takes two cores some 15 minutes, most of it for Kubernetes.
+    """
+    todo = missing(names or (*NODE, *CHART))
+    golang.build(
+        [(module, [name for name in module.packages if name in todo]) for module in MODULES]
     )
-    unfinished.rename(target / name)
-    _say(f"built {name} in {time.monotonic() - begun:.0f} s")
 
 
-def _say(text: str) -> None:
-    print(f"cluster programs: {text}", file=sys.stderr, flush=True)  # noqa: T201 - progress
+def _main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.programs")
+    parser.add_argument("names", nargs="*", help="some of the programs; all if none is named")
+    parser.add_argument(
+        "--kubernetes", metavar="VERSION", action="append", default=[],
+        help=f"an API server of another version: {', '.join(versions())}",
+    )  # fmt: skip
+    given = parser.parse_args(arguments)
+    known = {name for module in MODULES for name in module.packages}
+    if unknown := sorted(set(given.names) - known):
+        parser.error(f"{', '.join(unknown)}: expected some of {', '.join(sorted(known))}")
+    if given.kubernetes:
+        modules = [_of_version(version) for version in given.kubernetes]
+        build(("etcd", *given.names))
+        golang.build([(module, list(module.packages)) for module in modules])
+    else:
+        build(given.names)
 
 
 if __name__ == "__main__":
-    build(tuple(sys.argv[1:]) or NODE)
+    _main(sys.argv[1:])
