@@ -37,7 +37,7 @@ SIZES = [OneOf(parts) for parts in (1, 2, 3, 4, 8, 16, 32, 48)]
     ],
 )
 @pytest.mark.parametrize("mode", [Mode.MPS, Mode.TIME_SLICING])
-def test_a_part_is_worth_what_the_table_says(  # noqa: PLR0913, PLR0917 - one column each
+def test_a_part_is_worth_what_the_table_says(
     board: str, parts: int, memory_mib: int, percentage: int, milli: int, mode: Mode
 ) -> None:
     size, total = OneOf(parts), catalogue.load().board(board).memory_mib
