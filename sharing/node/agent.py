@@ -126,6 +126,9 @@ class Agent:
             if self._api is not None:
                 self._background.spawn(self._api.run())
             await self._listing.plugins.start()
+            await self._rivals.look()
+            if not self._rivals.plugin:
+                await self._listing.tell_again()
             if self._api is not None:
                 await self._api.wait_synced(self._tempo.api_wait_s)
             await self._loop()
@@ -192,7 +195,7 @@ class Agent:
             looked = await self._lookout.look(due_s, self._work.mps)
         except DriverError as error:
             self.infirmary.lose_sight(self._lookout.states.values(), str(error))
-            await self._listing.retell()
+            await self._listing.retell(blind=True)
             raise
         self._work.memory_mib = self._lookout.memory_mib
         return looked

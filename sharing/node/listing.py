@@ -8,21 +8,27 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import structlog
+
 from sharing.mode import Mode
 from sharing.mps.daemons import MpsDaemons
 from sharing.node.bindings import Surroundings, bind, flattened
 from sharing.node.closeness import ClosenessMatrix
 from sharing.node.devicefiles import device_nodes, simulated_nodes
-from sharing.node.health import Ailment
+from sharing.node.health import Ailment, is_ill
+from sharing.node.journal import boot_id
+from sharing.node.lastlist import LastList, Told
 from sharing.node.observed import GpuState
 from sharing.node.record import make_folder
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport
 from sharing.node.target import Offered, offered
 from sharing.plugin.binding import ShareBinding
+from sharing.plugin.errors import PluginError
 from sharing.plugin.plugins import DevicePlugins
 from sharing.share import Share
 
+_log: Final = structlog.get_logger()
 _UNKNOWN: Final = "its MPS daemon has not started"
 
 
@@ -47,8 +53,9 @@ class Listing:
         self._ailments = ailments
         self._closeness = closeness
         self._device_nodes = _files_of(settings)
-        self._reports: tuple[GpuReport, ...] = ()
-        self._told: object = None
+        self._reports: tuple[GpuReport, ...] | None = None
+        self._told: Told | None = None
+        self._last = LastList(settings.state_dir / "offered.json", boot_id())
         self.told: frozenset[Offered] = frozenset()
         """The shares that the kubelet was told of last and may hand out."""
         self._lock = asyncio.Lock()
@@ -59,6 +66,18 @@ class Listing:
             settings=settings.answers,
             why_not_ready=self._why_not_ready,
         )
+
+    async def tell_again(self) -> None:
+        """Tell the kubelet what an earlier agent told it last, before anything is looked at."""
+        ill = [uuid for uuid, ailment in self._ailments().items() if is_ill(ailment)]
+        told = await asyncio.to_thread(self._last.recall, ill)
+        self.told = frozenset(Offered(one.resource, one.device_id) for one in told.listed)
+        try:
+            await self.plugins.advertise(told.listed, held=told.held)
+        except PluginError as error:  # the first turn says it again, and what to do
+            _log.warning("last list was not told", error=str(error))
+        else:
+            self._told = told
 
     async def tell(self, reports: Sequence[GpuReport]) -> None:
         """Make the kubelet's view that of these reports.
@@ -74,25 +93,36 @@ class Listing:
         await self.retell()
         self.told = _offered(reports)
 
-    async def retell(self) -> None:
+    async def retell(self, *, blind: bool = False) -> None:
         """Tell the kubelet again, if the health of anything changed since.
+
+        Args:
+            blind: The driver does not answer. Before the first look nothing is healthy then.
 
         Raises:
             PluginError: Nothing changed for the kubelet.
         """
         async with self._lock:
-            bindings = self._bindings()
-            if bindings == self._told:
+            before, now = self._told, self._now(blind=blind)
+            if now is None or now == before:
                 return
             self._told = None  # what a failure leaves behind is not known
-            listed, held = bindings
-            await self.plugins.advertise(listed, held=held)
-            self._told = bindings
+            if before is not None and (stays := before.without(now)).listed != before.listed:
+                await asyncio.to_thread(self._last.keep, stays)
+            await self.plugins.advertise(now.listed, held=now.held)
+            await asyncio.to_thread(self._last.keep, now)
+            self._told = now
 
-    def _bindings(self) -> tuple[tuple[ShareBinding, ...], tuple[ShareBinding, ...]]:
+    def _now(self, *, blind: bool) -> Told | None:
+        """What to tell; None while nothing was looked at and nothing speaks against the last."""
+        if self._reports is not None:
+            return self._bindings(self._reports)
+        return self._told.unusable() if blind and self._told is not None else None
+
+    def _bindings(self, reports: Sequence[GpuReport]) -> Told:
         ailments = self._ailments()
         pairs = []
-        for report in self._reports:
+        for report in reports:
             current = replace(report, ailments=ailments)
             around = Surroundings(
                 folders=self._daemons.folders,
@@ -100,7 +130,8 @@ class Listing:
                 device_nodes=self._device_nodes,
             )
             pairs.append(bind(report.gpu, report.offer, around))
-        return flattened(pairs)
+        listed, held = flattened(pairs)
+        return Told(listed=listed, held=held)
 
     def _is_healthy(self, report: GpuReport, share: Share) -> bool:
         if share.share_class.mode is Mode.MPS:
