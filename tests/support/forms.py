@@ -91,6 +91,16 @@ def _asking(
     return {"name": name, "image": IMAGE, "resources": {"limits": {resource: count}}}
 
 
+OWN: Final = {
+    "NVIDIA_VISIBLE_DEVICES": "all",
+    "CUDA_MPS_PIPE_DIRECTORY": "/elsewhere",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=999999M",
+    "GPU_SHARING_SHARES": "somebody's",
+}
+"""What a pod might set to see more than its share."""
+
+
 def cases() -> Iterator[Case]:
     """Every form in every mode."""
     for mode in Mode:
@@ -99,6 +109,13 @@ def cases() -> Iterator[Case]:
 
 def _cases(mode: Mode) -> Iterator[Case]:
     bare = {"containers": [container()]}
+    yield Case(name="none", mode=mode, manifest=_pod("none", mode, **bare), expected={})
+    own = [{"name": name, "value": value} for name, value in OWN.items()]
+    yield Case(
+        name="own-variables", mode=mode,
+        manifest=_pod("own-variables", mode, containers=[_asking() | {"env": own}]),
+        expected={"main": QUARTER[mode]},
+    )  # fmt: skip
     small = QUARTER[mode]
     by_fraction = HALF[mode]
     yield Case(

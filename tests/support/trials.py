@@ -259,6 +259,15 @@ class Trial:
         shutil.rmtree(self.place.folder / "state")
         await self.agent.start()
 
+    def index_of(self, uuid: str) -> int:
+        """The index of a GPU, by the simulator's own state."""
+        return next(n for n, gpu in enumerate(self.machine.gpus) if gpu.uuid == uuid)
+
+    @property
+    def machine(self) -> Machine:
+        """The simulated GPUs as they are now."""
+        return Store(self.place.gpus).read()
+
     def gpus(self, change: Callable[[Machine], tuple[Machine, Any]]) -> Any:
         """Do something to the simulated GPUs; what it returned."""
         return Store(self.place.gpus).change(change)
