@@ -3,9 +3,10 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+KUBERNETES ?= 1.34 1.35 1.36
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster cluster-programs lint format format-check types layers check golden proto crds fuzz lock cover clean
+.PHONY: help setup demo test test-cluster test-kubernetes cluster-programs lint format format-check types layers check golden proto crds fuzz lock cover clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -30,6 +31,13 @@ cluster-programs: $(STAMP) ## build the programs of a real cluster, once (16 min
 
 test-cluster: $(STAMP) ## the tests on a real Kubernetes; root for a whole node
 	GPU_SHARING_CLUSTER=1 $(BIN)/python -m pytest tests/cluster tests/chart tests/trial
+
+test-kubernetes: $(STAMP) ## the tests on older API servers: make test-kubernetes KUBERNETES=1.35
+	@for version in $(KUBERNETES); do \
+	  $(BIN)/python -m tests.cluster.programs --kubernetes $$version && \
+	  GPU_SHARING_CLUSTER=1 GPU_SHARING_KUBERNETES=$$version \
+	    $(BIN)/python -m pytest tests/cluster tests/chart -m "cluster" || exit 1; \
+	done
 
 lint: format-check types layers ## formatting, lint rules, types, import contracts
 

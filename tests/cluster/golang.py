@@ -46,12 +46,14 @@ class Module:
         path: The folder with ``go.mod`` and ``go.sum``.
         packages: Go package by program, the one that pays for the shared packages first.
         flags: For ``go build``.
+        room_gb: What the build needs on the disk meanwhile, Go's own caches included.
     """
 
     name: str
     path: Path
     packages: Mapping[str, str]
     flags: tuple[str, ...]
+    room_gb: int = 3
 
     @property
     def key(self) -> str:
@@ -147,10 +149,21 @@ def build(wanted: Sequence[tuple[Module, Sequence[str]]]) -> None:
         if not go_version():
             sys.exit(HOW_TO_GET_GO)
         _sweep(root)
+        _check_room(root, max(module.room_gb for module, _ in todo))
         with tempfile.TemporaryDirectory(prefix="go-build-", dir=root) as objects:
             for number, (module, names) in enumerate(todo, 1):
                 say(f"{number} of {len(todo)}: building {', '.join(names)}")
                 _build_one(module, names, Path(objects))
+
+
+def _check_room(root: Path, needed_gb: int) -> None:
+    free_gb = shutil.disk_usage(root).free / 1e9
+    if free_gb < needed_gb:
+        sys.exit(
+            f"{root} has {free_gb:.1f} GB free, and the build of the test cluster's programs needs "
+            f"{needed_gb} for a while: free some, or name a larger folder with "
+            "GPU_SHARING_CLUSTER_CACHE=/folder"
+        )
 
 
 def _build_one(module: Module, names: Sequence[str], objects: Path) -> None:

@@ -46,6 +46,7 @@ def _kubernetes(folder: str, names: Iterable[str]) -> Module:
         path=path,
         packages={name: f"k8s.io/kubernetes/cmd/{name}" for name in names},
         flags=("-trimpath", f"-ldflags={_STRIPPED} {stamps}"),
+        room_gb=8,
     )
 
 
