@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from sharing.errors import shown
 from sharing.mps import process
 from sharing.mps.compute import ComputeModeRecord, ComputeModes
@@ -38,6 +40,8 @@ __all__ = [
 ]
 
 _UUID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]*", re.ASCII)
+
+_log: Final = structlog.get_logger()
 
 OnChange = Callable[[DaemonState], None]
 """Told of each change of phase; must return at once."""
@@ -180,6 +184,21 @@ class MpsDaemons:
                 f"MPS daemon of {device_uuid}", "is not wanted", expected="an MPS layout"
             )
         return await supervisor.control.clients()
+
+    async def servers(self, device_uuid: str) -> tuple[int, ...]:
+        """PIDs of a daemon's own server processes, sorted; none where it does not say.
+
+        The driver lists a server among a GPU's compute processes from its first client until the
+        daemon ends (NVIDIA MPS documentation, "nvidia-smi": type C, its clients M+C).
+        """
+        supervisor = self._supervisors.get(device_uuid)
+        if supervisor is None or not supervisor.state.ready:
+            return ()
+        try:
+            return await supervisor.control.servers()
+        except MpsError as error:
+            _log.warning("MPS servers were not listed", device=device_uuid, error=str(error))
+            return ()
 
     async def stop(self, *, leave_running: bool = True) -> None:
         """End supervision; daemons run on for their clients and are adopted at next start.

@@ -22,6 +22,7 @@ from sharing.mps.daemons import MpsDaemons
 from sharing.mps.program import MpsProgram, stand_in
 from sharing.node.api import NodeApi
 from sharing.node.background import Background
+from sharing.node.census import Census
 from sharing.node.closeness import ClosenessMatrix
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
@@ -90,6 +91,7 @@ class Agent:
         self._retreats = Retreats(settings.retreat, memory.retreats)
         self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
         self._kubelet = PodResources(settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir)
+        self._census = Census(settings, self._gpus, self._kubelet, self._api)
         self._daemons = MpsDaemons(
             settings.mps_dir,
             program=MpsProgram() if settings.simulate is None else stand_in(),
@@ -103,7 +105,7 @@ class Agent:
             tempo=settings.tempo,
         )
         self.infirmary = Infirmary(settings.health, dict(memory.ailments), self._notice.hear)
-        self._lookout = Lookout(self._gpus, self.infirmary)
+        self._lookout = Lookout(self._gpus, self.infirmary, self._daemons.servers)
         matrix = ClosenessMatrix(self._gpus.topology)
         self._listing = Listing(settings, self._daemons, lambda: self.infirmary.ailments, matrix)
         self._served: dict[str, GpuLayout] = {}
@@ -178,6 +180,7 @@ class Agent:
         await self._rivals.look()
         await self._meet_daemons(kubelet, wish)
         await self._remember()
+        await self._census.take(self._lookout.states, kubelet, self.report.gpus)
         reports = self._stock(wish, kubelet)
         await self._listing.tell(reports)
         self.report = self._noted(reports, wish)
@@ -216,6 +219,7 @@ class Agent:
             failures=self._work.failures,
             retreats=self._retreats.standing(),
             gpus=memory.gpus,
+            withheld=self._census.accounts.withheld,
         )
         return tuple(
             take_stock(
@@ -245,20 +249,12 @@ class Agent:
             self._lookout.note_mps(self._work.mps)
             self._lookout.stale = True
             return AT_ONCE
-        if withdrawals and await self._kubelet_agrees(withdrawals):
+        gone = {share for step in withdrawals for share in step.shares}
+        if gone and await self._kubelet.agrees(gone, self._tempo):
             return AT_ONCE
         if await self._adopt(awake):
             return AT_ONCE
         return self._nap_s(reports)
-
-    async def _kubelet_agrees(self, withdrawals: Sequence[Withdraw]) -> bool:
-        """Wait until the kubelet counts none of these shares; False when time ran out."""
-        gone = {share for step in withdrawals for share in step.shares}
-        if not await self._kubelet.until_withdrawn(gone, timeout_s=self._tempo.withdrawal_s):
-            _log.warning("kubelet still counts withdrawn shares", shares=len(gone))
-            return False
-        await asyncio.sleep(self._tempo.admission_s)
-        return True
 
     async def _adopt(self, reports: Sequence[GpuReport]) -> bool:
         """Take note of the layouts that are served in full now; whether there are new ones."""
@@ -287,7 +283,7 @@ class Agent:
                 *(self._work.rests(one.gpu.uuid) for one in reports),
                 *self._retreats.rests(),
             ],
-            disputed=bool(self._rivals.plugin),
+            disputed=bool(self._rivals.plugin or self._census.accounts.lingering),
             probing=self.infirmary.occupied,
             by_file=self._settings.layout_file is not None,
         )
@@ -307,6 +303,8 @@ class Agent:
             rival=self._rivals.plugin or self._rivals.mig_manager,
             mig_config=self._settings.mig_configs is not None,
             silent=self.infirmary.nameless,
+            accounts=self._census.accounts,
+            excesses=self._census.excesses,
         )
 
     async def _settle(self, reports: Sequence[GpuReport]) -> None:

@@ -38,7 +38,8 @@ class Sighting:
     """One look at all GPUs: what they are and what runs on them."""
 
     node: ObservedNode
-    processes: dict[str, tuple[GpuProcess, ...]]
+    processes: dict[str, tuple[GpuProcess, ...] | None]
+    """None for a GPU whose processes the driver does not list."""
 
 
 class ModeChangeError(DriverError):
@@ -76,6 +77,8 @@ class Gpus:
         """Held by whoever needs the driver open, or closed, for longer than a call."""
         self._watching: threading.Thread | None = None
         self._open = False
+        self._unlisted: dict[str, str] = {}
+        """Why processes of GPUs were not listed at the last look, by UUID."""
 
     async def open(self) -> None:
         """Open the driver and begin to listen; does nothing if it is open.
@@ -192,17 +195,20 @@ class Gpus:
         node = self._driver.observe()
         return Sighting(node=node, processes={gpu.uuid: self._processes(gpu) for gpu in node.gpus})
 
-    def _processes(self, gpu: ObservedGpu) -> tuple[GpuProcess, ...]:
+    def _processes(self, gpu: ObservedGpu) -> tuple[GpuProcess, ...] | None:
         if not gpu.readable:
             return ()
         try:
-            return self._driver.processes(gpu.uuid)
+            listed = self._driver.processes(gpu.uuid)
         except DriverUnavailableError:
             raise
         except NvmlError as error:
-            # Lost between two calls; the next look tells.
-            _log.warning("processes were not listed", gpu=gpu.uuid, error=str(error))
-            return ()
+            if self._unlisted.get(gpu.uuid) != str(error):
+                _log.warning("processes were not listed", gpu=gpu.uuid, error=str(error))
+            self._unlisted[gpu.uuid] = str(error)
+            return None
+        self._unlisted.pop(gpu.uuid, None)
+        return listed
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._closing.is_set():

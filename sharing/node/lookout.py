@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from sharing.layout import GpuLayout
-from sharing.node.gpus import Gpus
+from sharing.node.gpus import Gpus, Sighting
 from sharing.node.infirmary import Infirmary
 from sharing.node.observed import GpuState, gpu_state
 
@@ -17,9 +18,15 @@ class Lookout:
     Args:
         gpus: The driver.
         infirmary: Hears of what is seen.
+        mps_servers: The server processes of a GPU's MPS daemon, by its UUID.
     """
 
-    def __init__(self, gpus: Gpus, infirmary: Infirmary) -> None:
+    def __init__(
+        self,
+        gpus: Gpus,
+        infirmary: Infirmary,
+        mps_servers: Callable[[str], Awaitable[tuple[int, ...]]],
+    ) -> None:
         self.states: dict[str, GpuState] = {}
         """The GPUs by UUID, in the driver's order."""
         self.driver_version = ""
@@ -27,6 +34,7 @@ class Lookout:
         """Whether something happened since the last look."""
         self._gpus = gpus
         self._infirmary = infirmary
+        self._mps_servers = mps_servers
         self._looked_at = -float("inf")
 
     async def look(self, due_s: float, mps: Mapping[str, GpuLayout]) -> bool:
@@ -46,17 +54,30 @@ class Lookout:
         self._looked_at, self.stale = time.monotonic(), False
         self.driver_version = sighting.node.driver_version
         self._infirmary.see(sighting)
+        servers = await self._servers(sighting, mps)
         self.states = {
             gpu.uuid: gpu_state(
                 gpu,
                 sighting.processes[gpu.uuid],
                 before=self.states.get(gpu.uuid),
                 mps=mps.get(gpu.uuid),
+                mps_servers=servers.get(gpu.uuid, ()),
             )
             for gpu in sighting.node.gpus
             if gpu.uuid
         }
         return True
+
+    async def _servers(
+        self, sighting: Sighting, mps: Mapping[str, GpuLayout]
+    ) -> dict[str, tuple[int, ...]]:
+        """Server processes of MPS daemons, where a GPU has processes at all.
+
+        Asked anew at each look: a process id that is used again is somebody else's.
+        """
+        used = [uuid for uuid in mps if sighting.processes.get(uuid)]
+        pids = await asyncio.gather(*(self._mps_servers(uuid) for uuid in used))
+        return dict(zip(used, pids, strict=True))
 
     def note_mps(self, mps: Mapping[str, GpuLayout]) -> None:
         """MPS daemons changed."""

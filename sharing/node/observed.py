@@ -5,7 +5,7 @@ Everything is keyed by the GPU's UUID; indices shuffle when a GPU is lost or swa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from sharing.board import Board, Placement
@@ -50,6 +50,9 @@ class GpuProcess:
     pid: int
     gi_id: int | None = None
     """The GPU instance that it runs in; None for one that uses the whole GPU."""
+    mps_server: bool = False
+    """Whether it serves the clients of the GPU's own MPS daemon: no work of anybody's, although it
+    stays on the GPU when the last client is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class GpuState:
     """The MIG mode that a reset would bring; differs from ``mig_enabled`` while one is due."""
     instances: tuple[Instance, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
+    processes_listed: bool = True
+    """Whether the driver said who runs on it; if not, nothing there may be taken for idle."""
     lost: bool = False
     """It fell off the bus or cannot be read in full; all else is from before."""
     minor: int = 0
@@ -85,6 +90,11 @@ class GpuState:
         """Its whole instances by place."""
         whole = [one.placed for one in self.instances if one.placed is not None]
         return tuple(sorted(whole, key=lambda placed: placed.placement))
+
+    @property
+    def work(self) -> tuple[GpuProcess, ...]:
+        """Its processes less the server of its own MPS daemon."""
+        return tuple(one for one in self.processes if not one.mps_server)
 
     def share_instances(self, places: frozenset[Placed]) -> tuple[PlacedInstance, ...]:
         """Those of its whole instances that lie at given places, by start."""
@@ -117,18 +127,20 @@ class GpuState:
 
 def gpu_state(
     gpu: nvml.ObservedGpu,
-    processes: Iterable[nvml.GpuProcess] = (),
+    processes: Iterable[nvml.GpuProcess] | None = (),
     *,
     before: GpuState | None = None,
     mps: GpuLayout | None = None,
+    mps_servers: Collection[int] = (),
 ) -> GpuState:
     """What the driver says about one GPU.
 
     Args:
         gpu: The driver's answer.
-        processes: Who runs on it.
+        processes: Who runs on it; None where the driver does not say.
         before: What was known; used where the GPU cannot be read now.
         mps: The layout that its MPS daemon serves.
+        mps_servers: Process ids of that daemon's servers, as it says itself.
     """
     if not gpu.readable and before is not None:
         return replace(before, lost=True, mps=mps)
@@ -144,17 +156,22 @@ def gpu_state(
         mig_enabled=gpu.mig_mode,
         mig_pending=gpu.mig_pending,
         instances=tuple(_instance(one) for one in instances),
-        processes=tuple(
-            sorted((GpuProcess(pid=one.pid, gi_id=one.gi_id) for one in processes), key=_pid)
-        ),
+        processes=_processes(processes or (), mps_servers),
+        processes_listed=processes is not None,
         lost=not gpu.readable,
         minor=gpu.minor,
         mps=mps,
     )
 
 
-def _pid(process: GpuProcess) -> int:
-    return process.pid
+def _processes(
+    listed: Iterable[nvml.GpuProcess], mps_servers: Collection[int]
+) -> tuple[GpuProcess, ...]:
+    found = (
+        GpuProcess(pid=one.pid, gi_id=one.gi_id, mps_server=one.pid in mps_servers)
+        for one in listed
+    )
+    return tuple(sorted(found, key=lambda process: process.pid))
 
 
 def _instance(one: nvml.MigInstance) -> Instance:

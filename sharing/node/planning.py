@@ -96,7 +96,7 @@ class _Situation:
         if self.kubelet is None:
             return (UNKNOWN_HOLDERS,)
         pods = [_pod(hold) for hold in self.holds if occupies(self.gpu, hold)]
-        return _once(pods + [_process(self.gpu, one.pid) for one in self.gpu.processes])
+        return _once([*pods, *self._processes()])
 
     def users_of(self, instance: Instance) -> tuple[Blocker, ...]:
         """Everybody in one instance, and processes that the driver puts in none."""
@@ -104,8 +104,17 @@ class _Situation:
             return (UNKNOWN_HOLDERS,)
         mine = instance.device_id(self.gpu.uuid)
         pods = [_pod(hold) for hold in self.holds if hold.device_id == mine]
-        inside = [one for one in self.gpu.processes if one.gi_id in (None, instance.gi_id)]
-        return _once(pods + [_process(self.gpu, one.pid) for one in inside])
+        return _once([*pods, *self._processes(instance)])
+
+    def _processes(self, instance: Instance | None = None) -> list[Blocker]:
+        """Processes with work on the GPU, or in one instance of it or in none."""
+        if not self.gpu.processes_listed:
+            return [_unlisted(self.gpu)]
+        return [
+            _process(self.gpu, one.pid)
+            for one in self.gpu.work
+            if instance is None or one.gi_id in (None, instance.gi_id)
+        ]
 
     def withdrawal(self) -> list[PlannedStep]:
         """What the kubelet still counts and the target does not have."""
@@ -235,6 +244,13 @@ def _pod(hold: Hold) -> Blocker:
 
 def _process(gpu: GpuState, pid: int) -> Blocker:
     return Blocker(BlockerKind.PROCESS, f"process {pid} uses GPU {gpu.index} ({gpu.uuid})")
+
+
+def _unlisted(gpu: GpuState) -> Blocker:
+    return Blocker(
+        BlockerKind.PROCESS,
+        f"the driver does not say which processes use GPU {gpu.index} ({gpu.uuid})",
+    )
 
 
 def _once(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:

@@ -143,7 +143,9 @@ def occupies(gpu: GpuState, hold: Hold) -> bool:
 
 
 def in_use(gpu: GpuState, holds: Iterable[Hold]) -> tuple[Instance, ...]:
-    """The instances that a pod or a process holds."""
+    """The instances that a pod or a process holds, or may hold."""
+    if not gpu.processes_listed:
+        return gpu.instances
     ids = {hold.device_id for hold in holds}
     busy = {process.gi_id for process in gpu.processes}
     return tuple(

@@ -31,6 +31,8 @@ from sharing.node.target import Offered, offered
 from sharing.shareclass import parse_resource_name
 from sharing.size import OneOf
 
+MPS_SERVER = GpuProcess(pid=900, mps_server=True)
+
 
 def bare_gpu(board: Board, uuid: str = "GPU-0") -> GpuState:
     """A GPU as it leaves the factory."""
@@ -52,6 +54,8 @@ class World:
     """What the kubelet has taken in of it."""
     holds: dict[Offered, Hold] = field(default_factory=dict)
     made: int = 0
+    blind: bool = False
+    """Whether the driver refuses to list processes."""
 
     # -- the agent
 
@@ -60,7 +64,8 @@ class World:
         return Kubelet(held=held, offered=self.counted).with_told(self.listed)
 
     def plan(self, view: Kubelet | None = None) -> GpuPlan:
-        return plan_gpu(self.gpu, self.wanted, view or self.view(), served=self.served)
+        gpu = replace(self.gpu, processes=(), processes_listed=False) if self.blind else self.gpu
+        return plan_gpu(gpu, self.wanted, view or self.view(), served=self.served)
 
     def turn(
         self,
@@ -160,16 +165,17 @@ class World:
                 self.gpu = replace(self.gpu, mig_enabled=enabled, mig_pending=enabled)
             case StopMps():
                 assert not self.users()
-                self.gpu = replace(self.gpu, mps=None)
+                self.gpu = replace(self.gpu, mps=None, processes=self.gpu.work)
             case StartMps(layout=layout):
                 assert not self.gpu.mig_enabled
-                self.gpu = replace(self.gpu, mps=layout)
+                served = (*self.gpu.work, MPS_SERVER)
+                self.gpu = replace(self.gpu, mps=layout, processes=served)
             case _:
                 raise AssertionError(step)
 
     def users(self) -> list[object]:
         held = [hold for one, hold in self.holds.items() if self.works(one)]
-        return [*held, *self.gpu.processes]
+        return [*held, *self.gpu.work]
 
     def works(self, share: Offered) -> bool:
         """Whether a pod can have work there: in MIG mode nothing runs on a GPU as a whole."""
@@ -224,7 +230,9 @@ class World:
         self.gpu = replace(self.gpu, processes=(*self.gpu.processes, process))
 
     def stop_processes(self) -> None:
-        self.gpu = replace(self.gpu, processes=())
+        """All work ends; the server of an MPS daemon stays, as the real one does."""
+        servers = tuple(one for one in self.gpu.processes if one.mps_server)
+        self.gpu = replace(self.gpu, processes=servers)
 
     def half_make(self, gi_id: int) -> None:
         """Somebody destroys a compute instance, or dies between the two creations."""

@@ -137,6 +137,10 @@ class Histories(RuleBasedStateMachine):
     def processes_stop(self) -> None:
         self.world.stop_processes()
 
+    @rule()
+    def the_driver_lists_processes_no_more_or_again(self) -> None:
+        self.world.blind = not self.world.blind
+
     @precondition(lambda self: self.world.gpu.instances and not self.world.gpu.processes)
     @rule(data=st.data())
     def instance_is_halved(self, data: st.DataObject) -> None:
@@ -189,6 +193,7 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.stop_processes()
+        self.world.blind = False
         if self.world.gpu.lost:
             self.world.come_back()
         for share in sorted(self.world.holds):
