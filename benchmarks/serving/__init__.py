@@ -1,0 +1,1 @@
+"""How shares are served to the kubelet, measured: ``python -m benchmarks.serving``."""
