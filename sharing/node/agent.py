@@ -301,7 +301,7 @@ class Agent:
             trouble=self._rivals.plugin or ("" if wish.managed else _NOT_OURS),
             complaint=wish.complaint,
             rival=self._rivals.plugin or self._rivals.mig_manager,
-            mig_config=self._settings.mig_configs is not None,
+            mig_config=wish.by_label,
             silent=self.infirmary.nameless,
             accounts=self._census.accounts,
             excesses=self._census.excesses,

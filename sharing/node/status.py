@@ -92,7 +92,7 @@ class NodeReport:
     silent: tuple[str, ...] = ()
     """GPUs that never answered, each with why."""
     mig_config: bool = False
-    """Whether ``nvidia.com/mig.config`` is honoured, so that its state is written."""
+    """Whether ``nvidia.com/mig.config`` is there and honoured, so that its state is written."""
 
     @property
     def patients(self) -> tuple[Patient, ...]:

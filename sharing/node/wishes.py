@@ -38,6 +38,8 @@ class Wish:
     """Why the newest wish is not understood; the one before it holds."""
     managed: bool = True
     """Whether the node is ours to serve."""
+    by_label: bool = False
+    """Whether the Node's label ``nvidia.com/mig.config`` says so, which wants to hear its state."""
 
 
 class Wishes:
@@ -111,6 +113,7 @@ class Wishes:
             generation=None if seen is None else seen.generation,
             complaint=complaint,
             managed=api.managed,
+            by_label=True,
         )
 
     def _note(self, notes: tuple[str, ...]) -> None:

@@ -274,7 +274,7 @@ mig-configs:
 """
 
 
-async def test_nvidias_label_is_honoured_only_where_that_was_asked_for() -> None:
+async def test_nvidias_label_is_honoured_and_answered_only_where_that_was_asked_for() -> None:
     async with node_bench("2xH100-80GB") as node:
         await node.client.patch(
             NODES, "n1", {"metadata": {"labels": {"nvidia.com/mig.config": "small"}}}
@@ -289,10 +289,27 @@ async def test_nvidias_label_is_honoured_only_where_that_was_asked_for() -> None
         await node.until_allocatable({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 7})
         await node.until(node.nodes, lambda: state(node) == "success", lambda: state(node))
 
+        await node.run_pod("train", "nvidia.com/mig-1g.10gb")
+        await node.client.patch(
+            NODES, "n1", {"metadata": {"labels": {"nvidia.com/mig.config": "all-disabled"}}}
+        )
+        await node.until(node.nodes, lambda: state(node) == "pending", lambda: state(node))
+        assert node.phase("train") == "Running"
+        await node.client.patch(
+            NODES, "n1", {"metadata": {"labels": {"nvidia.com/mig.config": "small"}}}
+        )
+        await node.until(node.nodes, lambda: state(node) == "success", lambda: state(node))
+
         await node.client.patch(
             NODES, "n1", {"metadata": {"labels": {"nvidia.com/mig.config": "odd"}}}
         )
         await node.until(node.nodes, lambda: state(node) == "failed", lambda: state(node))
+        assert node.allocatable() == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 7}
+
+        await node.client.patch(
+            NODES, "n1", {"metadata": {"labels": {"nvidia.com/mig.config": None}}}
+        )
+        await node.until(node.nodes, lambda: state(node) is None, lambda: state(node))
         assert node.allocatable() == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 7}
 
 
