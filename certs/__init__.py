@@ -17,6 +17,7 @@ not: anything about GPUs or admission. Imports `sharing.errors` only; the adapte
     context    TLS contexts from memory, swapped while serving
     probe      a handshake as an API server makes it
     files      a pair from files that may change at any time
+    servertime the time as API servers have it
     cluster    steps carried out through the Kubernetes API
     keeper     the loop that keeps a serving program's certificate good
     metrics    what the keeper counts and knows

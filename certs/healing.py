@@ -8,7 +8,8 @@ else happens, so that a rotation starts from there instead of from nothing.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from cryptography.x509.oid import NameOID
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from certs.leaf import Leaf
     from certs.secret import Stored
     from certs.sight import Configuration, Served
+
+_SKEW: Final = timedelta(minutes=5)
+"""By how much clocks of replicas and API servers may differ without anything being wrong."""
 
 
 def is_ours(authority: x509.Certificate) -> bool:
@@ -71,7 +75,7 @@ def heal(
         wish = f"restored-{served.leaf.fingerprint[:12]}"
         healed = replace(healed, current=served.leaf, promoted_at=now, asked=wish)
         why.append("the certificate in use was missing and is put back")
-    if stored.promoted_at is not None and stored.promoted_at > now:
+    if stored.promoted_at is not None and stored.promoted_at > now + _SKEW:
         healed = replace(healed, promoted_at=now)
         why.append("the date of the last promotion lay in the future")
     elif healed.promoted_at is None and healed.current is not None:
