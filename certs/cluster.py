@@ -7,6 +7,7 @@ then the Secret is at least as new as whatever caused the bundles that were seen
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import secrets
@@ -117,11 +118,13 @@ class Cluster:
         Raises:
             ApiError: The API server refuses or does not answer.
         """
-        found = [
-            await self._configuration(kind, name)
-            for kind in _KINDS.values()
-            for name in self.place.configurations
-        ]
+        found = await asyncio.gather(
+            *(
+                self._configuration(kind, name)
+                for kind in _KINDS.values()
+                for name in self.place.configurations
+            )
+        )
         secret = await self._find(SECRETS, self.place.secret, self.place.namespace)
         return Look(
             secret=secret,

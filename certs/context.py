@@ -44,7 +44,7 @@ class ClientCheck:
     common_name: str = ""
 
     def accepts(self, peer: Mapping[str, Any] | None) -> bool:
-        """Whether a caller that the handshake let in is the one wanted.
+        """Whether a caller whom the authorities vouch for is the one wanted.
 
         Args:
             peer: What ``getpeercert()`` says about the caller.
@@ -54,6 +54,22 @@ class ClientCheck:
         # getpeercert: a tuple of relative names, each a tuple of (attribute, value).
         names = {value for part in peer.get("subject", ()) for key, value in part if key == _CN}
         return not self.common_name or names == {self.common_name}
+
+
+def _shaking_hands_with(check: ClientCheck) -> type[ssl.SSLObject]:
+    """Connections whose handshake fails for a caller of another name.
+
+    OpenSSL compares who issued a caller's certificate, not whose it is; and with the handshake
+    still open, not one byte of a stranger reaches the server.
+    """
+
+    class Checked(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            if not check.accepts(self.getpeercert()):
+                raise ssl.SSLCertVerificationError("the caller is not the one that may call")
+
+    return Checked
 
 
 def empty_context(client_check: ClientCheck | None = None) -> ssl.SSLContext:
@@ -70,6 +86,7 @@ def empty_context(client_check: ClientCheck | None = None) -> ssl.SSLContext:
     if client_check is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=client_check.authorities.to_pem().decode("ascii"))
+        context.sslobject_class = _shaking_hands_with(client_check)
     return context
 
 
@@ -127,6 +144,11 @@ class HotContext:
     def leaf(self) -> Leaf | None:
         """What new handshakes are served with."""
         return self._leaf
+
+    @property
+    def now(self) -> datetime:
+        """The time by the clock that certificates are judged by."""
+        return self._clock()
 
     def swap(
         self,

@@ -12,11 +12,11 @@ import random
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from certs.cluster import Outcome
+from certs.cluster import Outcome, read_configuration
 from certs.errors import CertificateError
 from certs.leaf import find_faults, fingerprint
 from certs.rotation import Situation, next_step
@@ -24,11 +24,13 @@ from certs.serving import choose_served
 from certs.sight import Sight, live_bundles
 from certs.step import Act, Rest, Step, Wait
 from sharing.cluster.backoff import Backoff
+from sharing.cluster.kind import SECRETS
 from sharing.errors import GpuSharingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from certs.bundle import Bundle
     from certs.cluster import Cluster, Look
     from certs.context import HotContext
     from certs.metrics import CertsMetrics
@@ -97,8 +99,11 @@ class Keeper:
         self._chance = chance or random.Random()
         self._changed = asyncio.Event()
         self._sight = Sight()
-        self._trusted_live = False
+        self._is_urgent = False
         self._looked_s: float | None = None
+        self.trust: tuple[Bundle, ...] = ()
+        """What API servers trusted at the last look, by each of our configurations' entries; what
+        they would be told to trust where there is no configuration yet."""
         self.serving = asyncio.Event()
         """Set once there is a certificate to serve."""
 
@@ -141,7 +146,7 @@ class Keeper:
         faults = find_faults(served.leaf, now=self._cluster.clock(), names=self._settings.names[:1])
         if faults:
             return str(faults[0])
-        if not self._trusted_live:
+        if not _all_trust(served, self.trust):
             return "the webhook configurations do not trust what is served yet"
         silence_s = self._monotonic() - self._looked_s
         if silence_s > self._settings.overlap.total_seconds() / 2:
@@ -162,10 +167,7 @@ class Keeper:
         if served is not None and served is not sight.served and self._swap(served, situation):
             sight = replace(sight, served=served)
         self._sight, self._looked_s = sight, sight.at_s
-        self._trusted_live = sight.served is not None and all(
-            fingerprint(sight.served.authority) in live.fingerprints
-            for live in live_bundles(look.configurations)
-        )
+        self.trust = live_bundles(look.configurations) or (look.stored.trusted,)
         self._metrics.note(look.stored, look.configurations)
         return replace(situation, sight=sight)
 
@@ -232,7 +234,10 @@ class Keeper:
                     await self._changed.wait()
             except TimeoutError:
                 pass
-        await asyncio.sleep(self._chance.uniform(0.0, self._pace.jitter_s))
+        # Whose calls fail now does not care how many of us collide in curing it.
+        jitter_s = 0.0 if self._is_urgent else self._pace.jitter_s
+        self._is_urgent = False
+        await asyncio.sleep(self._chance.uniform(0.0, jitter_s))
 
     async def _follow(self, kind: Kind, namespace: str, name: str) -> None:
         """Notice changes of one object; what they are is read again in any case."""
@@ -243,9 +248,21 @@ class Keeper:
                     kind, namespace=namespace, field_selector=selector
                 )
                 async with aclosing(events):
-                    async for _ in events:
+                    async for event in events:
+                        self._is_urgent |= kind is not SECRETS and self._distrusts(kind, event.item)
                         self._changed.set()
             except GpuSharingError as error:
                 # The timer looks all the same, and reports what is wrong.
                 _log.debug("watch ended", kind=kind.kind, name=name, error=str(error))
             await asyncio.sleep(_WATCH_PAUSE_S * (1 + self._chance.random()))
+
+    def _distrusts(self, kind: Kind, item: dict[str, Any]) -> bool:
+        """Whether a configuration that has changed refuses what is served here."""
+        served = self._sight.served
+        live = live_bundles((read_configuration(kind.kind, item),))
+        return served is not None and not _all_trust(served, live)
+
+
+def _all_trust(served: Served, bundles: tuple[Bundle, ...]) -> bool:
+    authority = fingerprint(served.authority)
+    return all(authority in bundle.fingerprints for bundle in bundles)

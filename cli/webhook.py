@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +19,7 @@ from sharing.errors import InputError
 
 if TYPE_CHECKING:
     from certs.context import HotContext
+    from certs.servertime import TimedClient
     from sharing.cluster.client import Client
     from webhook.credential import CredentialSource
     from webhook.program import Serving
@@ -47,6 +50,15 @@ _OF_WORKERS: Final = frozenset({"port", "workers", "worker_name"})
 )
 @click.option(
     "--service", metavar="NAMESPACE/NAME", help="With --certs-secret: what API servers call."
+)
+@click.option(
+    "--client-ca",
+    metavar="FILE",
+    help="Let in only callers with a certificate of these authorities, PEM; API servers have to be "
+    "told to show theirs.",
+)
+@click.option(
+    "--client-name", metavar="NAME", help="With --client-ca: the one common name that may call."
 )
 @click.option("--host", default="", metavar="ADDRESS", help="Where to listen.  [everywhere]")
 @click.option("--port", type=_PORT, default=8443, show_default=True, help="0 for a free one.")
@@ -92,6 +104,8 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     key: str | None,
     certs_secret: str | None,
     service: str | None,
+    client_ca: str | None,
+    client_name: str | None,
     host: str,
     port: int,
     health_host: str,
@@ -110,35 +124,54 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     \b
       gpu-sharing webhook --static policies/ --cert tls.crt --key tls.key --port 8443
     """  # noqa: D301 - click wants the character itself
-    from certs.cluster import utc_now
-    from certs.context import HotContext
-    from webhook import program
-    from webhook.settings import ServerSettings
-    from webhook.static import StaticSource
-
     if folder is not None and (kubeconfig is not None or context):
         raise click.UsageError("--static needs no cluster: leave out --kubeconfig and --context")
-    is_static = folder is not None
-    settings = _settings(
-        ServerSettings(host=host, port=port, reuse_port=bool(worker_name), health_host=health_host),
-        (health_port, drain_delay, drain_timeout),
-        is_static=is_static,
-    )
-    tls = HotContext(utc_now)
-    client = None if is_static else _client(kubeconfig, context)
-    credential = _credential((cert, key), (certs_secret, service), client, tls)
-    paths = _read_template_paths(template_paths)
-    source = StaticSource(Path(folder), paths) if folder is not None else None
-    logs.configure(debug=invocation.debug)
-    program.raise_file_limit()
-    if workers > 1:
-        _run_workers(workers, settings, invocation)
-        return
-    serving = program.Serving(
-        settings=settings, context=tls, credential=credential, announce=click.echo,
-        template_paths=paths, local_name=worker_name,
-    )  # fmt: skip
-    _serve(source, client, serving)
+    if client_name is not None and client_ca is None:
+        raise click.UsageError(
+            "--client-name needs --client-ca: a name is worth what vouches for it"
+        )
+    with _ended_at_once_by_sigterm():
+        from webhook import program
+        from webhook.settings import ServerSettings
+        from webhook.static import StaticSource
+
+        settings = _settings(
+            ServerSettings(
+                host=host, port=port, reuse_port=bool(worker_name), health_host=health_host
+            ),
+            (health_port, drain_delay, drain_timeout),
+            is_static=folder is not None,
+        )
+        client = None if folder is not None else _client(kubeconfig, context)
+        tls = _context(client, client_ca, client_name)
+        credential = _credential((cert, key), (certs_secret, service), client, tls)
+        paths = _read_template_paths(template_paths)
+        source = StaticSource(Path(folder), paths) if folder is not None else None
+        logs.configure(debug=invocation.debug)
+        program.raise_file_limit()
+        if workers > 1:
+            _run_workers(workers, settings, invocation)
+            return
+        serving = program.Serving(
+            settings=settings, context=tls, credential=credential, announce=click.echo,
+            template_paths=paths, local_name=worker_name,
+        )  # fmt: skip
+        _serve(source, client, serving)
+
+
+@contextmanager
+def _ended_at_once_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the program while nothing is served yet that would have to be ended in order.
+
+    The first process of a container hears no signal that it has not asked for
+    (pid_namespaces(7)): without this a pod that is deleted while it starts would stay until it is
+    killed.
+    """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(source: StaticSource | None, client: Client | None, serving: Serving) -> None:
@@ -166,17 +199,38 @@ def _settings(
     )
 
 
-def _client(kubeconfig: str | None, context: str) -> Client:
-    from sharing.cluster.client import Client
+def _client(kubeconfig: str | None, context: str) -> TimedClient:
+    from certs.servertime import TimedClient
 
     path = Path(kubeconfig) if kubeconfig is not None else None
-    return Client.from_kubeconfig(path, context=context, user_agent="gpu-sharing-webhook")
+    return TimedClient.from_kubeconfig(path, context=context, user_agent="gpu-sharing-webhook")
+
+
+def _context(client: TimedClient | None, client_ca: str | None, name: str | None) -> HotContext:
+    """What handshakes are served with, empty as yet; judged by API servers' time if there are any.
+
+    Raises:
+        InputError: The callers' authorities cannot be read.
+    """
+    from certs.bundle import Bundle
+    from certs.cluster import utc_now
+    from certs.context import ClientCheck, HotContext
+    from certs.files import read_file
+
+    check = None
+    if client_ca is not None:
+        subject = f"callers' authorities {client_ca}"
+        authorities = Bundle.parse(
+            read_file(Path(client_ca), "callers' authorities"), subject=subject
+        )
+        check = ClientCheck(authorities=authorities, common_name=name or "")
+    return HotContext(utc_now if client is None else client.time, client_check=check)
 
 
 def _credential(
     files: tuple[str | None, str | None],
     named: tuple[str | None, str | None],
-    client: Client | None,
+    client: TimedClient | None,
     tls: HotContext,
 ) -> CredentialSource:
     if named == (None, None):
@@ -201,9 +255,13 @@ def _from_files(cert: str | None, key: str | None, tls: HotContext) -> Credentia
 
 
 def _from_secret(
-    named: tuple[str | None, str | None], client: Client | None, tls: HotContext, *, given: bool
+    named: tuple[str | None, str | None],
+    client: TimedClient | None,
+    tls: HotContext,
+    *,
+    given: bool,
 ) -> CredentialSource:
-    from certs.cluster import Place
+    from certs.cluster import Cluster, Place
     from webhook.credential import SecretCredential
 
     if given or client is None or None in named:
@@ -212,10 +270,8 @@ def _from_secret(
         )
     (namespace, secret), service = (_two_names(each) for each in named)
     place = Place(namespace=namespace, secret=secret)
-    cluster = client
-    return lambda metrics: SecretCredential(
-        cluster, place, service=service, context=tls, metrics=metrics
-    )
+    cluster = Cluster(client, place, clock=client.time)
+    return lambda metrics: SecretCredential(cluster, service=service, context=tls, metrics=metrics)
 
 
 def _two_names(text: str | None) -> tuple[str, str]:

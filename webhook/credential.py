@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from certs.cluster import Cluster, Place
+from certs.cluster import Cluster
 from certs.context import HotContext
 from certs.files import FileKeeper, PairFiles
 from certs.identity import service_names
-from certs.keeper import Keeper
+from certs.keeper import Keeper, Pace
 from certs.metrics import CertsMetrics
 from certs.schedule import RotationSettings
-from sharing.cluster.client import Client
 from sharing.cluster.events import EventRecorder
 from webhook.metrics import Metrics
+from webhook.selfprobe import Callers
 from webhook.tls import unready_reason
 
 _FILES_POLL_S: Final = 2.0
@@ -35,6 +35,9 @@ class Credential(Protocol):
 
     def unready_reason(self) -> str:
         """Why callers would not accept what is served; empty where they do."""
+
+    def callers(self) -> Callers | None:
+        """Who calls and whom they trust; None where nobody has told us."""
 
 
 CredentialSource = Callable[[Metrics], Credential]
@@ -63,35 +66,45 @@ class FileCredential:
         """Whether there is one, and whether it is still valid."""
         return unready_reason(self._context)
 
+    def callers(self) -> None:
+        """Whoever renews the files cares for trust, and does not tell us."""
+        return
+
 
 class SecretCredential:
     """A Secret that all replicas keep together, and the bundles that make API servers trust it.
 
     Args:
-        client: The connection; entered by the program before ``run``.
-        place: Where the Secret and the configurations are.
+        cluster: Where the Secret and the configurations are; its client is entered by the program
+            before ``run``.
         service: Namespace and name of the Service that API servers call.
         context: What handshakes are served with.
         metrics: Where what is known of certificates appears.
+        settings: The times of a rotation, if not the usual ones.
+        pace: How often to look, if not as usual.
     """
 
     def __init__(
         self,
-        client: Client,
-        place: Place,
+        cluster: Cluster,
         *,
         service: tuple[str, str],
         context: HotContext,
         metrics: Metrics,
+        settings: RotationSettings | None = None,
+        pace: Pace | None = None,
     ) -> None:
         namespace, name = service
-        self._recorder = EventRecorder(client, "gpu-sharing-webhook")
+        settings = settings or RotationSettings(names=service_names(name, namespace))
+        self._name = settings.names[0]
+        self._recorder = EventRecorder(cluster.client, "gpu-sharing-webhook")
         self._keeper = Keeper(
-            Cluster(client, place),
+            cluster,
             context,
-            RotationSettings(names=service_names(name, namespace)),
+            settings,
             metrics=CertsMetrics(metrics.registry),
             recorder=self._recorder,
+            pace=pace,
         )
 
     def start(self) -> None:
@@ -105,3 +118,7 @@ class SecretCredential:
     def unready_reason(self) -> str:
         """Whether there is one, valid, and trusted by the live configurations."""
         return self._keeper.unready_reason()
+
+    def callers(self) -> Callers:
+        """API servers, by the bundles of the live configurations."""
+        return Callers(name=self._name, bundles=self._keeper.trust)

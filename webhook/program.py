@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -26,6 +27,7 @@ from webhook.credential import Credential, CredentialSource
 from webhook.health import HealthServer
 from webhook.live import LiveSource
 from webhook.metrics import Metrics
+from webhook.selfprobe import SelfProbe
 from webhook.server import PATH, AdmissionServer
 from webhook.settings import ServerSettings
 from webhook.snapshot import Source
@@ -60,6 +62,15 @@ class Serving:
     """For one of several workers: the abstract socket on which it answers for its health."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _About:
+    """One run of the program."""
+
+    metrics: Metrics
+    serving: Serving
+    signals: Signals
+
+
 async def serve_static(source: StaticSource, serving: Serving) -> None:
     """Serve what a folder holds until a signal ends it.
 
@@ -71,8 +82,10 @@ async def serve_static(source: StaticSource, serving: Serving) -> None:
         return
 
     metrics = Metrics()
-    async with _in_background(source.run(metrics), "folder"):
-        await _serve(source, lambda: "", at_once, metrics=metrics, serving=serving)
+    with ending_signals() as signals:
+        async with _in_background(source.run(metrics), "folder"):
+            about = _About(metrics=metrics, serving=serving, signals=signals)
+            await _serve(source, lambda: "", at_once, about)
 
 
 async def serve_live(client: Client, serving: Serving) -> None:
@@ -82,10 +95,12 @@ async def serve_live(client: Client, serving: Serving) -> None:
         InputError: The kubeconfig cannot be used.
         UnavailableError: A port cannot be had.
     """
-    metrics = Metrics()
-    async with client:
-        await _check_credentials(client)
-        await _serve_watches(client, metrics, serving)
+    # From here on a signal ends the program in order, however far it has come.
+    with ending_signals() as signals:
+        async with client:
+            if await _first_of(signals, partial(_check_credentials, client)) is None:
+                about = _About(metrics=Metrics(), serving=serving, signals=signals)
+                await _serve_watches(client, about)
 
 
 async def _check_credentials(client: Client) -> None:
@@ -95,37 +110,32 @@ async def _check_credentials(client: Client) -> None:
             await client.request("GET", "/version")
 
 
-async def _serve_watches(client: Client, metrics: Metrics, serving: Serving) -> None:
-    async with LiveSource(client, metrics, template_paths=serving.template_paths) as source:
-        await _serve(
-            source,
-            lambda: source.waiting_for,
-            source.wait_ready,
-            metrics=metrics,
-            serving=serving,
-        )
+async def _serve_watches(client: Client, about: _About) -> None:
+    paths = about.serving.template_paths
+    async with LiveSource(client, about.metrics, template_paths=paths) as source:
+        await _serve(source, lambda: source.waiting_for, source.wait_ready, about)
 
 
 async def _serve(
     source: Source,
     waiting_for: Callable[[], str],
     wait_ready: Callable[[], Awaitable[None]],
-    *,
-    metrics: Metrics,
-    serving: Serving,
+    about: _About,
 ) -> None:
+    serving, signals = about.serving, about.signals
     settings, context = serving.settings, serving.context
-    server = AdmissionServer(source, settings, metrics, context.outer)
+    server = AdmissionServer(source, settings, about.metrics, context.outer)
     async with AsyncExitStack() as stack:
-        signals = stack.enter_context(ending_signals())
-        credential = serving.credential(metrics)
-        await stack.enter_async_context(_certificate(credential, context, metrics))
+        credential = serving.credential(about.metrics)
+        own_port = SelfProbe(credential.callers, context)
+        await stack.enter_async_context(_certificate(credential, context, about.metrics))
         checks = {
             "policies": waiting_for,
             "certificate": credential.unready_reason,
+            "handshake": own_port.unready_reason,
             "server": lambda: "it is draining" if server.draining else "",
         }
-        await _start_health(stack, HealthServer(settings, metrics, checks), serving)
+        await _start_health(stack, HealthServer(settings, about.metrics, checks), serving)
         stack.push_async_callback(server.close)
         if serving.local_name:
             stack.callback(_watch_parent(signals))
@@ -136,11 +146,13 @@ async def _serve(
         await server.start()
         # In the same turn of the loop, so no handshake finds nothing to be served with.
         credential.start()
+        await own_port.look(settings.host, server.port)
         address = f"https://{shown_host(settings.host)}:{server.port}{PATH}"
         await stack.enter_async_context(
             _in_background(_announce(wait_ready, serving.announce, address), "announcement")
         )
-        first = await signals.get()
+        async with _in_background(own_port.run(settings.host, server.port), "own port"):
+            first = await signals.get()
         _log.info("ending began", signal=first.name)
         await _end(server, signals, first)
 

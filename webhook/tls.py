@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from certs.cluster import utc_now
-
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -22,4 +20,4 @@ def unready_reason(context: HotContext) -> str:
     end = expiry(context)
     if end is None:
         return "there is no certificate to serve"
-    return f"it expired at {end:%Y-%m-%dT%H:%M:%SZ}" if end <= utc_now() else ""
+    return f"it expired at {end:%Y-%m-%dT%H:%M:%SZ}" if end <= context.now else ""

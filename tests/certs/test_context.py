@@ -300,6 +300,83 @@ async def _line_of(talk: Callable[[], Awaitable[bytes]]) -> bytes:
         return b""
 
 
+@pytest.mark.parametrize(("calls", "welcome"), [("kube-apiserver", True), ("tenant", False)])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_caller_of_another_name_gets_no_byte_through(
+    calls: str, welcome: bool, version: ssl.TLSVersion
+) -> None:
+    ours, (bundle, leaf) = trustme.CA(), fresh()
+    check = ClientCheck(
+        authorities=Bundle.parse(ours.cert_pem.bytes()), common_name="kube-apiserver"
+    )
+    hot = HotContext(now, client_check=check)
+    hot.swap(leaf)
+    client = trusting(bundle)
+    client.maximum_version = version
+    ours.issue_cert(common_name=calls).configure_cert(client)
+    async with serving(hot) as echo:
+
+        async def talk() -> bytes:
+            async with echo.connect(client) as (reader, writer):
+                writer.write(b"hello\n")
+                return await reader.readline()
+
+        assert await _line_of(talk) == (b"hello\n" if welcome else b"")
+
+
+async def test_the_check_outlives_a_change_of_certificate() -> None:
+    ours, (_, first), (bundle, second) = trustme.CA(), fresh(), fresh()
+    check = ClientCheck(authorities=Bundle.parse(ours.cert_pem.bytes()), common_name="someone")
+    hot = HotContext(now, client_check=check)
+    hot.swap(first)
+    hot.swap(second)
+    client = trusting(bundle)
+    ours.issue_cert(common_name="tenant").configure_cert(client)
+    async with serving(hot) as echo:
+
+        async def talk() -> bytes:
+            async with echo.connect(client) as (reader, writer):
+                writer.write(b"hello\n")
+                return await reader.readline()
+
+        assert await _line_of(talk) == b""
+
+
+async def test_probe_judges_dates_by_the_clock_that_it_is_given() -> None:
+    bundle, leaf = fresh()
+    hot = HotContext(now)
+    hot.swap(leaf)
+    async with serving(hot) as echo:
+        await echo.shown(bundle, now=now())
+        with pytest.raises(CertificateError) as late:
+            await echo.shown(bundle, now=leaf.not_after + timedelta(seconds=1))
+        with pytest.raises(CertificateError) as early:
+            await echo.shown(bundle, now=leaf.not_before - timedelta(seconds=1))
+        with pytest.raises(CertificateError) as nobody:
+            await echo.shown(Bundle(), now=now())
+
+    # Beyond the authority's own end nobody is trusted, whatever the leaf says.
+    assert late.value.fault is Fault.UNTRUSTED
+    assert early.value.fault is Fault.NOT_YET_VALID
+    assert nobody.value.fault is Fault.UNTRUSTED
+
+
+async def test_probe_of_an_expired_leaf_under_a_living_authority_says_expired() -> None:
+    start = now()
+    root = Recipe(subject="long lived", names=(), ca=True, now=start - timedelta(days=1))
+    recipe = Recipe(names=(NAME,), now=start - timedelta(hours=1), life=timedelta(days=5))
+    hot = HotContext(now)
+    hot.swap(Leaf(certificate=recipe.sign(root), key=recipe.key))
+    bundle = Bundle.parse(pem_of(root.sign()))
+    async with serving(hot) as echo:
+        with pytest.raises(CertificateError) as late:
+            await echo.shown(bundle, now=start + timedelta(days=6))
+        with pytest.raises(CertificateError) as early:
+            await echo.shown(bundle, now=start - timedelta(hours=2))
+
+    assert (late.value.fault, early.value.fault) == (Fault.EXPIRED, Fault.NOT_YET_VALID)
+
+
 @pytest.mark.parametrize(
     ("peer", "wanted", "accepted"),
     [
