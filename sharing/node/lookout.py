@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
 
 from sharing.layout import GpuLayout
 from sharing.node.gpus import Gpus, Sighting
 from sharing.node.infirmary import Infirmary
 from sharing.node.observed import GpuState, gpu_state
+from sharing.nvml.observed import ObservedGpu
+
+_log: Final = structlog.get_logger()
 
 
 class Lookout:
@@ -36,6 +42,7 @@ class Lookout:
         self._infirmary = infirmary
         self._mps_servers = mps_servers
         self._looked_at = -float("inf")
+        self._compared: set[tuple[str, tuple[str, ...]]] = set()
 
     async def look(self, due_s: float, mps: Mapping[str, GpuLayout]) -> bool:
         """Look if something happened or the last look is old; whether it was done.
@@ -54,6 +61,7 @@ class Lookout:
         self._looked_at, self.stale = time.monotonic(), False
         self.driver_version = sighting.node.driver_version
         self._infirmary.see(sighting)
+        self._compare(sighting.node.gpus)
         servers = await self._servers(sighting, mps)
         self.states = {
             gpu.uuid: gpu_state(
@@ -67,6 +75,26 @@ class Lookout:
             if gpu.uuid
         }
         return True
+
+    def _compare(self, gpus: Iterable[ObservedGpu]) -> None:
+        """Say where the driver and the catalogue differ, once for each board; the driver is right.
+
+        Plans go by the driver. Whoever wrote a layout by the catalogue's figures should know.
+        """
+        for gpu in gpus:
+            known = (gpu.board.name, gpu.differences)
+            if not gpu.uuid or known in self._compared or (gpu.in_catalogue and not known[1]):
+                continue
+            self._compared.add(known)
+            if gpu.in_catalogue:
+                _log.warning(
+                    "driver differs from the catalogue",
+                    board=gpu.board.name,
+                    gpu=gpu.uuid,
+                    differences=list(gpu.differences),
+                )
+            else:
+                _log.warning("board is not in the catalogue", board=gpu.board.name, gpu=gpu.uuid)
 
     async def _servers(
         self, sighting: Sighting, mps: Mapping[str, GpuLayout]
