@@ -223,10 +223,12 @@ def _beside(resources: GpuResources) -> ShareClass | None:
 
 
 def _texts(resources: GpuResources) -> Mapping[str, str]:
+    """Amounts by name, in order of names: the order of a map says nothing."""
     named = {name: found.text for name, found in resources.named.items()}
-    if not resources.foreign:
+    if not resources.foreign and len(named) < 2:  # noqa: PLR2004  none or one
         return named
-    return {**named, **{name: found.text for name, found in resources.foreign.items()}}
+    named |= {name: found.text for name, found in resources.foreign.items()}
+    return {name: named[name] for name in sorted(named)}
 
 
 def _two(container: Container, second: NamedResource, first: str) -> RequestError:

@@ -18,6 +18,7 @@ from webhook.ask import Ask, Form
 from webhook.errors import PolicyError, RequestError
 from webhook.grant import Grant
 from webhook.keys import EXAMPLES, Written
+from webhook.nearmiss import Near
 from webhook.nodes import Need
 from webhook.offers import Offers
 
@@ -69,6 +70,11 @@ def unused(written: Written) -> str:
 def unread(key: str, namespace: str) -> str:
     """Warning: one of our keys in a namespace that no policy governs."""
     return clipped(f"{key} is not read: namespace {namespace} has no gpu.sharing/profile label")
+
+
+def meant(near: Near) -> str:
+    """Warning: something that its author seems to have meant otherwise."""
+    return clipped(str(near))
 
 
 def not_carried_over(key: str, instead: str) -> str:

@@ -7,7 +7,6 @@ but what a pod says openly is refused here, with the container's name (HAMi#2138
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -15,7 +14,8 @@ from sharing.api.profile import SharingProfile
 from sharing.errors import shown
 from webhook.container import Container, mapping
 from webhook.errors import PolicyError
-from webhook.rewrite import DECIDED_BY_SHARE
+from webhook.openings import below, check_mounts, check_openings, clean
+from webhook.rewrite import DECIDED_BY_SHARE, LEGACY_VARIABLE
 
 _CAPABILITIES: Final = frozenset(
     {"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"}
@@ -25,27 +25,26 @@ _HOST_PATHS: Final = (
     "/dev",
     "/etc/cdi",
     "/etc/containerd",
+    "/etc/crio",
+    "/etc/kubernetes",
     "/etc/nvidia-container-runtime",
     "/proc",
     "/run",
     "/sys/fs/cgroup",
     "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
     "/var/lib/gpu-sharing",
     "/var/lib/kubelet",
     "/var/run",
 )
 _HARMLESS_PATHS: Final = ("/dev/shm", "/dev/infiniband", "/dev/hugepages")  # noqa: S108  the host's
 _DEVICE_TYPES: Final = ("CharDevice", "BlockDevice")
-_DRIVER_MOUNTS: Final = ("/var/run/nvidia-container-devices", "/run/nvidia-container-devices")
-"""Mounts there choose GPUs.
-
-Source: NVIDIA Container Toolkit, accept-nvidia-visible-devices-as-volume-mounts.
-"""
-_DRIVER_MOUNT: Final = "nvidia-container-devices"
-"""A part of both, so that most paths need no closer look."""
-_CDI: Final = "cdi.k8s.io/"
-"""Annotations that inject devices. Source: Container Device Interface, annotations."""
-DEBUG_VARIABLES: Final = DECIDED_BY_SHARE | {"NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"}
+DEBUG_VARIABLES: Final = DECIDED_BY_SHARE | {
+    LEGACY_VARIABLE,
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "CUDA_VISIBLE_DEVICES",
+}
 """What a debug container may not set beside a share."""
 
 
@@ -71,41 +70,6 @@ def check_pod(
     for container in listed:
         _check_privileges(container.label, container.field, container.raw, profile)
     _check_host(spec, profile)
-
-
-def check_openings(pod: Mapping[str, Any], containers: Iterable[Container]) -> None:
-    """Refuse what chooses GPUs past the device plugin.
-
-    Raises:
-        PolicyError: The pod has such a thing; it is named.
-    """
-    _check_annotations(mapping(mapping(pod, "metadata"), "annotations"))
-    for container in containers:
-        _check_mounts(container)
-
-
-def _check_annotations(annotations: Mapping[str, Any]) -> None:
-    for key in annotations:
-        if key.startswith(_CDI):
-            raise PolicyError(
-                f"metadata.annotations[{key}]",
-                "it injects devices past the device plugin",
-                fix="remove it; a share brings its own devices",
-                example="nvidia.com/gpu: 1",
-            )
-
-
-def _check_mounts(container: Container) -> None:
-    mounts = container.raw.get("volumeMounts")
-    for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
-        path = mount.get("mountPath") if isinstance(mount, dict) else None
-        if isinstance(path, str) and _DRIVER_MOUNT in path and _below(path, _DRIVER_MOUNTS):
-            raise PolicyError(
-                f"{container.label}: {container.field}.volumeMounts[{index}].mountPath",
-                f"{shown(path)} chooses GPUs past the device plugin",
-                fix="remove the mount; a share brings its own devices",
-                example="nvidia.com/gpu: 1",
-            )
 
 
 def _check_privileges(
@@ -142,17 +106,10 @@ def _check_host(spec: Mapping[str, Any], profile: SharingProfile) -> None:
 
 def _opens_devices(path: str) -> bool:
     """Whether a host path is one of the guarded folders, below one, or above one."""
-    clean = posixpath.normpath("/" + path.lstrip("/"))
-    if _below(clean, _HARMLESS_PATHS):
+    if below(path, _HARMLESS_PATHS):
         return False
-    return _below(clean, _HOST_PATHS) or any(
-        guarded.startswith(clean.rstrip("/") + "/") for guarded in _HOST_PATHS
-    )
-
-
-def _below(path: str, folders: Iterable[str]) -> bool:
-    clean = posixpath.normpath(path)
-    return any(clean == folder or clean.startswith(folder + "/") for folder in folders)
+    above = clean(path).rstrip("/") + "/"
+    return below(path, _HOST_PATHS) or any(guarded.startswith(above) for guarded in _HOST_PATHS)
 
 
 def _privileged(where: str, value: str, profile: SharingProfile) -> PolicyError:
@@ -188,6 +145,7 @@ def check_debug_containers(
                 raise _debug(f"{label}: {field}.env[{index}]", variable)
         if raw.get("envFrom"):
             raise _debug(f"{label}: {field}.envFrom", "envFrom")
+        check_mounts(label, field, raw)
         if profile.spec.privileged == "deny":
             _check_privileges(label, field, raw, profile)
 

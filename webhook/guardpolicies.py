@@ -20,6 +20,7 @@ from typing import Any, Final
 from sharing.api.crd import render
 from sharing.names import GRANTS_ANNOTATION, MILLI_GPU, MODE_LABEL, PROFILE_LABEL, STATUS_PREFIX
 from webhook.guard import DEBUG_VARIABLES
+from webhook.openings import DEVICE_ANNOTATIONS, KAI_AMOUNTS
 from webhook.registration import SYSTEM_NAMESPACES
 
 CONTROLLER: Final = "system:serviceaccount:gpu-sharing:gpu-sharing-controller"
@@ -35,12 +36,16 @@ _CONTAINERS: Final = (
 )
 _AMOUNTS: Final = "[c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})]"
 _HAS_GRANT: Final = f'("{GRANTS_ANNOTATION}" in object.metadata.?annotations.orValue({{}}))'
-_NAMES_A_SHARE: Final = f"{_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, {_IS_SHARE})))"
+_NAMES_A_SHARE: Final = (
+    f'{_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, m[k] != "0" && {_IS_SHARE})))'
+)
 _NAMES_A_GPU: Final = f"{_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, {_IS_GPU})))"
 _GOVERNED: Final = (
     "namespaceObject.?metadata.?labels.orValue({})"
     f'.exists(k, k in ["{PROFILE_LABEL}", "{MODE_LABEL}"])'
 )
+_IS_DRIVER_MOUNT: Final = 'v.mountPath.matches("(^|/)nvidia-container-devices(/|$)")'
+"""Wherever the folder is: a path has many spellings, and the name is nobody else's."""
 _NOT_A_KUBELET: Final = '!("system:nodes" in request.?userInfo.?groups.orValue([]))'
 
 
@@ -53,7 +58,13 @@ def guard_policies(
         exempt: Namespaces whose pods may name shares without a grant.
         writers: User names that may write status keys on pods that exist.
     """
-    policies = [_status_keys(writers), _debug_containers(), _bindings(), _grants(exempt)]
+    policies = [
+        _status_keys(writers),
+        _debug_containers(),
+        _bindings(),
+        _grants(exempt),
+        _openings(exempt),
+    ]
     return [manifest for policy in policies for manifest in (policy, _binding(policy))]
 
 
@@ -88,6 +99,7 @@ def _debug_containers() -> dict[str, Any]:
     bad = f"""
     object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old)
     && (c.?env.orValue([]).exists(e, e.name in [{names}])
+    || c.?volumeMounts.orValue([]).exists(v, {_IS_DRIVER_MOUNT})
     || (variables.holds && c.?envFrom.orValue([]).size() > 0))).map(c, c.name)"""
     return _policy(
         "debug-containers",
@@ -102,9 +114,9 @@ def _debug_containers() -> dict[str, Any]:
         validations=[
             _validation(
                 "variables.bad.size() == 0",
-                '"debug container " + variables.bad.join(", ") + " sets variables that can open'
-                " GPUs which the pod has no share of; leave out NVIDIA_*, CUDA_* and, beside a"
-                ' share, envFrom"',
+                '"debug container " + variables.bad.join(", ") + " sets variables or mounts that'
+                " can open GPUs which the pod has no share of; leave out NVIDIA_*, CUDA_*,"
+                ' nvidia-container-devices and, beside a share, envFrom"',
             )
         ],
     )
@@ -125,6 +137,46 @@ def _bindings() -> dict[str, Any]:
     )
 
 
+def _openings(exempt: Sequence[str]) -> dict[str, Any]:
+    """No pod of a governed namespace chooses devices past the device plugin, share or not.
+
+    Most such pods name no GPU, so the webhook never sees them.
+    """
+    prefixes = " || ".join(f'k.startsWith("{one}")' for one in DEVICE_ANNOTATIONS)
+    amounts = " || ".join(f'k.endsWith("{one}")' for one in KAI_AMOUNTS)
+    injecting = f"""
+    variables.keys.filter(k, ({prefixes}) && !(k.startsWith("nvidia.cdi.k8s.io/")
+    && ({amounts}) && !variables.keys[k].contains("=")))"""
+    mounting = f"""
+    {_CONTAINERS}.filter(c, c.?volumeMounts.orValue([]).exists(v, {_IS_DRIVER_MOUNT}))
+    .map(c, c.name)"""
+    return _policy(
+        "openings",
+        operations=["CREATE"],
+        resources=["pods"],
+        exempt=exempt,
+        conditions={"not-a-kubelet": _NOT_A_KUBELET, "is-governed": _GOVERNED},
+        variables={
+            "keys": "object.metadata.?annotations.orValue({})",
+            "injecting": injecting,
+            "mounting": mounting,
+        },
+        validations=[
+            _validation(
+                "variables.injecting.size() == 0",
+                '"annotation " + variables.injecting.join(", ") + " injects devices past the'
+                ' device plugin; remove it and ask by nvidia.com/gpu: 1"',
+            ),
+            _validation(
+                "variables.mounting.size() == 0",
+                '"container " + variables.mounting.join(", ") + " mounts'
+                " nvidia-container-devices, which chooses GPUs past the device plugin; remove the"
+                ' mount and ask by nvidia.com/gpu: 1"',
+            ),
+        ],
+    )
+
+
 def _grants(exempt: Sequence[str]) -> dict[str, Any]:
     """Shares are given by policy alone, in every namespace; co-tenancy rests on it.
 
@@ -133,7 +185,7 @@ def _grants(exempt: Sequence[str]) -> dict[str, Any]:
     """
     record = '\'{"container":"\' + c.name + \'","resource":"\''
     ungranted = f"""
-    {_CONTAINERS}.filter(c, {_AMOUNTS}.exists(m, m.exists(k, {_IS_SHARE}
+    {_CONTAINERS}.filter(c, {_AMOUNTS}.exists(m, m.exists(k, m[k] != "0" && {_IS_SHARE}
     && !variables.grants.contains({record} + (k == "{MILLI_GPU}" ? "" : k + '"')))))
     .map(c, c.name)"""
     return _policy(

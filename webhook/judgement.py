@@ -17,8 +17,10 @@ from webhook.decision import Decided, decide
 from webhook.errors import PolicyError, RequestError
 from webhook.foreign import vocabulary_of
 from webhook.grant import render_grants
-from webhook.guard import check_openings, check_pod
+from webhook.guard import check_pod
 from webhook.keys import is_status, our_keys
+from webhook.nearmiss import near_labels
+from webhook.openings import check_openings
 from webhook.patch import PatchOperation
 from webhook.policies import Governing
 from webhook.request import PodRequest, read_request
@@ -60,8 +62,7 @@ def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
 
 def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory | None) -> Verdict:
     request = read_request(pod, vocabulary_of(profile.spec.compatibility))
-    idle = not (request.asks or request.keys.found or request.counting or request.foreign)
-    if idle and not profile.spec.hide_gpus:
+    if not (request.concerns_us or profile.spec.hide_gpus):
         return ALLOWED
     check_shape(pod, request.containers)
     if not request.asks:
@@ -86,6 +87,8 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     operations += rewrite.annotate(pod, {GRANTS_ANNOTATION: render_grants(grants)}, forged)
     warnings += map(explain.removed, forged)
     warnings += map(explain.unused, request.unused)
+    labels = mapping(mapping(pod, "metadata"), "labels")
+    warnings += map(explain.meant, (*request.near, *(near_labels(labels) if labels else ())))
     warnings += [explain.not_carried_over(*lost) for lost in request.lost]
     return Verdict(
         warnings=tuple(warnings),
@@ -127,8 +130,8 @@ def _withhold(
 ) -> Iterator[str]:
     """Write a container that has no share; the warnings that this is worth."""
     if profile.spec.hide_gpus or request.asks:
-        # An explicit value beats what envFrom brings, which nobody can see here.
-        always = profile.spec.hide_gpus or bool(container.raw.get("envFrom"))
+        # An explicit value beats whatever else the container's environment is made of.
+        always = profile.spec.hide_gpus or rewrite.may_see_gpus(container)
         hidden = rewrite.hide_gpus(container, always=always)
         operations += hidden
         if hidden and not profile.spec.hide_gpus:
@@ -150,6 +153,7 @@ def _without_share(pod: dict[str, Any], request: PodRequest, profile: SharingPro
     operations += rewrite.annotate(pod, {}, request.keys.status)
     warnings += map(explain.removed, request.keys.status)
     warnings += map(explain.unused, request.unused)
+    warnings += map(explain.meant, request.near)
     return Verdict(warnings=tuple(warnings), operations=tuple(operations))
 
 

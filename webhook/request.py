@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sharing.errors import shown
-from sharing.names import GRANTS_ANNOTATION, MODE
+from sharing.names import GRANTS_ANNOTATION, MEMORY, MODE
 from webhook.ask import Ask, Wording, ask_of, own_size
 from webhook.container import Container, containers_of, mapping
 from webhook.errors import RequestError
 from webhook.foreign import OURS_ALONE, Vocabulary
 from webhook.grant import Recorded, read_record
 from webhook.keys import NO_KEYS, SIZE_KEYS, PodKeys, Written, read_keys
+from webhook.nearmiss import Near, near_amount, near_misses
 from webhook.resources import (
     NO_RESOURCES,
     GpuResources,
@@ -42,6 +43,13 @@ class PodRequest(NamedTuple):
     """Other systems' resources by container path."""
     lost: tuple[Lost, ...] = ()
     """What of other systems' words is not carried over."""
+    near: tuple[Near, ...] = ()
+    """What nobody reads, and looks as if its author meant a key of ours."""
+
+    @property
+    def concerns_us(self) -> bool:
+        """Whether there is anything in it for us."""
+        return bool(self.asks or self.keys.found or self.counting or self.foreign or self.near)
 
 
 def read_request(pod: dict[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> PodRequest:
@@ -59,11 +67,12 @@ def read_request(pod: dict[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> Po
     keys = read_keys(annotations, {c.name for c in containers}) if annotations else NO_KEYS
     found = [(container, _resources(container, vocabulary)) for container in containers]
     counting = tuple(container for container, resources in found if resources.counts)
+    near = _near(found, keys, annotations, vocabulary)
     if keys is NO_KEYS and not vocabulary.systems:
         plain = [Wording(c, resources, {}, None, None) for c, resources in found if resources.named]
         asks = [ask for ask in map(ask_of, plain) if ask is not None]
         _check_names(asks, containers)
-        return PodRequest(tuple(containers), tuple(asks), counting=counting)
+        return PodRequest(tuple(containers), tuple(asks), counting=counting, near=near)
     record = read_record(annotations.get(GRANTS_ANNOTATION)) if keys.status else {}
     wanted = [
         (container, *_original(resources, record.get(container.name), vocabulary))
@@ -97,7 +106,25 @@ def read_request(pod: dict[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> Po
         counting=counting,
         foreign={c.path: tuple(r.foreign) for c, r in found if r.foreign},
         lost=lost_of(pod, wanted, asks, foreign, vocabulary=vocabulary),
+        near=near,
     )
+
+
+def _near(
+    found: Iterable[tuple[Container, GpuResources]],
+    keys: PodKeys,
+    annotations: Mapping[str, Any],
+    vocabulary: Vocabulary,
+) -> tuple[Near, ...]:
+    listed = list(found)
+    near = [one for _, resources in listed for one in resources.near]
+    if annotations:
+        near += near_misses(annotations, [c.name for c, _ in listed], vocabulary)
+    if keys is not NO_KEYS:
+        amounts = (asked.get(MEMORY) for asked in (keys.pod, *keys.by_container.values()))
+        small = [near_amount(str(one), one.text) for one in amounts if one is not None]
+        near += [one for one in small if one is not None]
+    return tuple(sorted(set(near))) if near else ()
 
 
 def _resources(container: Container, vocabulary: Vocabulary) -> GpuResources:

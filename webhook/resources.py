@@ -19,7 +19,9 @@ from sharing.shareclass import ShareClass, parse_resource_name
 from webhook.container import Container, mapping
 from webhook.errors import RequestError
 from webhook.foreign import OURS_ALONE, Vocabulary
+from webhook.nearmiss import Near, near_resource
 
+_MOST_STRANGE: Final = 32
 _ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -75,6 +77,8 @@ class GpuResources(NamedTuple):
     """Whether it names the accounting resource, which only we write."""
     foreign: Mapping[str, ForeignAmount] = {}
     """Other systems' resources by name, zeros included."""
+    near: tuple[Near, ...] = ()
+    """Resources that are not read, and look as if their author meant one that is."""
 
     @property
     def plain(self) -> NamedResource | None:
@@ -97,20 +101,25 @@ def is_gpu_key(key: object) -> bool:
     )
 
 
-def gpu_keys(container: Mapping[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> list[str]:
-    """The GPU resource names in a container's limits and requests, each once, zeros included."""
+def _gpu_keys(
+    container: Mapping[str, Any], vocabulary: Vocabulary
+) -> tuple[list[str], tuple[Near, ...]]:
+    """The GPU resource names in a container's limits and requests, each once; and near misses."""
     resources = container.get("resources")
     if not isinstance(resources, dict):
-        return []
+        return [], ()
     found: list[str] = []
+    others: list[str] = []
     for part in (resources.get("limits"), resources.get("requests")):
         if isinstance(part, dict):
             for key in part:
                 if key in _ORDINARY or key in found:
                     continue
-                if is_gpu_key(key) or (vocabulary.systems and vocabulary.reads(key)):
-                    found.append(key)
-    return found
+                is_read = is_gpu_key(key) or (vocabulary.systems and vocabulary.reads(key))
+                (found if is_read else others).append(key)
+    # A container names few resources; more are no slip of a person.
+    near = {key: near_resource(key, vocabulary) for key in others[:_MOST_STRANGE]}
+    return found, tuple(one for one in near.values() if one is not None)
 
 
 def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) -> GpuResources:
@@ -123,9 +132,9 @@ def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) ->
     Raises:
         RequestError: A name is malformed, or an amount is; or limits and requests differ.
     """
-    keys = gpu_keys(container.raw, vocabulary)
+    keys, near = _gpu_keys(container.raw, vocabulary)
     if not keys:
-        return NO_RESOURCES
+        return GpuResources(near=near) if near else NO_RESOURCES
     resources = mapping(container.raw, "resources")
     limits, requests = mapping(resources, "limits"), mapping(resources, "requests")
     named, foreign = {}, {}
@@ -141,7 +150,7 @@ def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) ->
         found = read_resource(key, holder[key], container.field, place)
         if found is not None:
             named[key] = found
-    return GpuResources(named=named, counts=MILLI_GPU in keys, foreign=foreign)
+    return GpuResources(named=named, counts=MILLI_GPU in keys, foreign=foreign, near=near)
 
 
 def read_foreign(name: str, value: object, field: str, place: str) -> ForeignAmount:

@@ -17,6 +17,10 @@ VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 _VOID: Final = {"name": VISIBLE_DEVICES, "value": "void"}
 """``void`` mounts nothing of the driver. Source: NVIDIA Container Toolkit documentation."""
 _HARMLESS: Final = ("void", "none")
+LEGACY_VARIABLE: Final = "CUDA_VERSION"
+"""Without NVIDIA_VISIBLE_DEVICES beside it, all GPUs: so old CUDA images speak.
+
+Source: NVIDIA Container Toolkit, internal/config/image, IsLegacy."""
 DECIDED_BY_SHARE: Final = frozenset(
     {
         VISIBLE_DEVICES,
@@ -130,6 +134,18 @@ def hide_gpus(container: Container, *, always: bool) -> list[PatchOperation]:
     if not _harmless(listed[found[0]]):
         operations.append(replace(f"{path}/{found[0]}", dict(_VOID)))
     return operations
+
+
+def may_see_gpus(container: Container) -> bool:
+    """Whether a container that does not name its devices may be given all of them.
+
+    Nobody can see here what envFrom brings.
+    """
+    listed = container.raw.get("env")
+    entries = listed if isinstance(listed, list) else ()
+    return bool(container.raw.get("envFrom")) or any(
+        isinstance(entry, dict) and entry.get("name") == LEGACY_VARIABLE for entry in entries
+    )
 
 
 def _harmless(entry: dict[str, Any]) -> bool:

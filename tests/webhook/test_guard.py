@@ -46,6 +46,8 @@ PODS = [
             "/sys",
             "/etc/nvidia-container-runtime",
             "/var/lib/gpu-sharing/gpus",
+            "/etc/kubernetes/manifests",
+            "/var/lib/docker",
         )
     ],
     (
@@ -120,6 +122,73 @@ def test_devices_past_the_device_plugin_are_refused(hidden: bool) -> None:
         assert "past the device plugin" in verdict.message
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cdi.k8s.io/gpu",
+        "nvidia.cdi.k8s.io/container.main",
+        "nvidia.cdi.k8s.io/main.gpu-memory.request",
+        "cdi-devices.noderesource.dev/container.main",
+        "cdi-devices.nri.io/pod",
+        "devices.noderesource.dev",
+        "devices.nri.io/container.main",
+        "devices.gke.io/container.main",
+        "mounts.nri.io/container.main",
+        "io.kubernetes.cri-o.Devices",
+    ],
+)
+def test_no_annotation_that_makes_a_runtime_add_devices_stands_beside_a_share(key: str) -> None:
+    """NVIDIA's NRI plugin gives all GPUs for one annotation, whatever its configuration."""
+    annotations = {key: "management.nvidia.com/gpu=all"}
+    for policy in (profile(mode="mps", privileged="allow"), profile(mode="mps", hideGPUs=True)):
+        limits: dict[str, Any] = {} if policy.spec.hide_gpus else {"limits": LIMITS}
+        verdict, _ = judge(pod(container(**limits), annotations=annotations), policy)
+        assert verdict.code == 403
+        assert f"metadata.annotations[{key}]" in verdict.message
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"nvidia.cdi.k8s.io/main.gpu-memory.request": "10Gi"},
+        {"nvidia.cdi.k8s.io/main.gpu-memory.limit": "10Gi"},
+        {"example.com/cdi.k8s.io": "nvidia.com/gpu=all"},
+        {"devices.example.com/container.main": "x"},
+    ],
+)
+def test_annotations_that_only_look_so_pass(annotations: dict[str, str]) -> None:
+    """KAI#1505: KAI Scheduler asks for memory below NVIDIA's domain."""
+    policy = profile(mode="mps", privileged="allow")
+    assert judge(pod(container(limits=LIMITS), annotations=annotations), policy)[0].allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/var/run/nvidia-container-devices",
+        "/run/nvidia-container-devices/all",
+        "//var/run/nvidia-container-devices/0",
+        "///run//nvidia-container-devices/0",
+        "var/run/nvidia-container-devices/0",
+        "/var/run/x/../nvidia-container-devices/cdi/nvidia.com/gpu/all",
+        "./run/./nvidia-container-devices/all/",
+    ],
+)
+def test_a_driver_mount_has_many_spellings(path: str) -> None:
+    """The kubelet makes relative paths absolute, and the kernel counts slashes once."""
+    mounts = [{"name": "v", "mountPath": path}]
+    manifest = pod(container(limits=LIMITS), init=[container("other", volumeMounts=mounts)])
+    verdict, _ = judge(manifest, profile(mode="mps", privileged="allow"))
+    assert verdict.code == 403
+    assert "spec.initContainers[0].volumeMounts[0].mountPath" in verdict.message
+
+
+@pytest.mark.parametrize("path", ["/data/nvidia-container-devices", "/var/run/nvidia-container"])
+def test_other_mounts_pass(path: str) -> None:
+    mounts = [{"name": "v", "mountPath": path}, {"name": "w"}]
+    assert judge(pod(container(limits=LIMITS, volumeMounts=mounts)), "mps")[0].allowed
+
+
 def environment(manifest: dict[str, Any], index: int = 0) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = manifest["spec"]["containers"][index].get("env", [])
     return listed
@@ -162,6 +231,16 @@ def test_what_envfrom_may_bring_is_outspoken_beside_a_share() -> None:
     assert environment(after, 1) == [VOID]
     assert environment(after, 2) == []
     assert judge(pod(container("other", envFrom=source)), "mps")[0].kind == "allow"
+
+
+def test_an_environment_that_speaks_as_old_cuda_images_do_sees_no_gpu() -> None:
+    """NVIDIA's runtime: CUDA_VERSION without NVIDIA_VISIBLE_DEVICES means all GPUs."""
+    legacy = [{"name": "CUDA_VERSION", "value": "11.0"}]
+    manifest = pod(container(limits=LIMITS, env=legacy), container("other", env=legacy))
+    verdict, after = judge(manifest, "mps")
+    assert environment(after, 0) == legacy, "a share brings its own variable"
+    assert environment(after, 1) == [*legacy, VOID]
+    assert any("other: NVIDIA_VISIBLE_DEVICES set to void" in one for one in verdict.warnings)
 
 
 def test_hidden_gpus_are_hidden_in_every_container_without_a_share() -> None:
@@ -221,7 +300,9 @@ def debug(new: dict[str, Any], old: list[dict[str, Any]] | None = None) -> Revie
     [
         {"env": [ALL]},
         {"env": [MINE, {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/x"}]},
+        {"env": [{"name": "CUDA_VERSION", "value": "11.0"}]},
         {"envFrom": [{"configMapRef": {"name": "x"}}]},
+        {"volumeMounts": [{"name": "v", "mountPath": "//run/nvidia-container-devices/all"}]},
         {"securityContext": {"privileged": True}},
     ],
 )

@@ -128,7 +128,9 @@ async def test_debug_containers_open_no_gpu_beside_a_share(api: Client) -> None:
     """kyverno#2821, kubernetes#92557."""
     await api.made(PODS, granted())
     path = f"{PODS}/web/ephemeralcontainers"
-    for fields in ({"env": [VISIBLE]}, {"env": [PIPE]}, {"envFrom": SOURCE}):
+    mount = {"name": "v", "mountPath": "/run/x/../nvidia-container-devices/all"}
+    bad = ({"env": [VISIBLE]}, {"env": [PIPE]}, {"envFrom": SOURCE}, {"volumeMounts": [mount]})
+    for fields in bad:
         listed = {"spec": {"ephemeralContainers": [debug("spy", **fields)]}}
         assert refused(await api.patch(path, listed), "debug container spy")
     plain = debug("dbg", env=[{"name": "MINE", "value": "1"}])
@@ -193,6 +195,46 @@ async def test_a_share_that_another_webhook_added_after_ours_is_refused(api: Cli
     other["spec"]["containers"][0]["resources"] = {"limits": {"gpu.sharing/mps-1of2": "1"}}
     assert refused(await api.create(PODS, other), "container main")
     assert (await api.create(PODS, granted("right"))).code == 201
+
+
+async def test_none_of_a_share_needs_no_grant(api: Client) -> None:
+    """HAMi#2739: charts write 0 where nothing is asked for."""
+    for name, resource in {"own": "gpu.sharing/mps-1of4", "pool": "a.gpu.sharing/gpu"}.items():
+        manifest = pod(container(limits={resource: "0"}, requests={resource: "0"}))
+        manifest["metadata"]["name"] = name
+        assert (await api.create(PODS, manifest)).code == 201
+    beside = granted("beside")
+    beside["spec"]["containers"][1]["resources"] = {"limits": {"gpu.sharing/mps-1of2": "0"}}
+    assert (await api.create(PODS, beside)).code == 201
+
+
+async def test_pods_of_a_governed_namespace_open_nothing_past_the_device_plugin(
+    api: Client, server: ApiServer
+) -> None:
+    """Most such pods name no GPU, so that no webhook is asked."""
+    mounts = [{"name": "v", "mountPath": "//var/run/nvidia-container-devices/all"}]
+    volumes = [{"name": "v", "emptyDir": {}}]
+    mounting = pod(container(), container("other", volumeMounts=mounts), volumes=volumes)
+    device = {"nvidia.cdi.k8s.io/container.main": "management.nvidia.com/gpu=all"}
+    hidden = {"nvidia.cdi.k8s.io/main.gpu-memory.request": "nvidia.com/gpu=all"}
+    amount = {"nvidia.cdi.k8s.io/main.gpu-memory.request": "10Gi"}
+    for team, labels in {
+        "a": {"gpu.sharing/mode": "mps"},
+        "b": {"gpu.sharing/profile": "x"},
+    }.items():
+        await api.made("/api/v1/namespaces", {"metadata": {"name": team, "labels": labels}})
+        pods = f"/api/v1/namespaces/{team}/pods"
+        assert refused(await api.create(pods, mounting), "container other mounts")
+        for keys in (device, hidden):
+            reply = await api.create(pods, pod(container(), annotations=keys))
+            assert refused(reply, f"annotation {next(iter(keys))} injects devices")
+        assert (await api.create(pods, pod(container(), annotations=amount))).code == 201
+    for manifest in (mounting, pod(container(), annotations=device)):
+        reply = await api.create("/api/v1/namespaces/kube-system/pods", manifest)
+        assert reply.code == 201
+        assert (await api.delete("/api/v1/namespaces/kube-system/pods/web")).code == 200
+        assert (await api.create(PODS, manifest)).code == 201, "a free namespace is not ours"
+        assert (await api.delete(f"{PODS}/web")).code == 200
 
 
 async def test_other_vendors_and_whole_gpus_need_no_grant(api: Client) -> None:
