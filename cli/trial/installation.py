@@ -61,6 +61,7 @@ class Installation:
         folder: For keys and logs.
         objects: What exists before the agents start.
         told: Hears what is being done.
+        agent_options: For every agent that is started, beside its folders and GPUs.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Installation:
         *,
         objects: Sequence[Mapping[str, Any]] = (),
         told: Told = lambda _: None,
+        agent_options: Sequence[str] = (),
     ) -> None:
         self.ground = ground
         self.folder = folder
@@ -78,6 +80,7 @@ class Installation:
         self.objects: Objects = None  # type: ignore[assignment]  # as above
         self._wanted = tuple(objects)
         self._told = told
+        self._agent_options = tuple(agent_options)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -177,7 +180,7 @@ class Installation:
             "--simulate", boards, "--simulate-state", str(place.gpus), "--simulate-files",
             "--kubelet-dir", str(kubelet), "--cdi-dir", str(cdi),
             "--state-dir", str(place.folder / "state"), "--mps-dir", str(place.folder / "mps"),
-            "--end-mps", title=f"agent {place.name}",
+            "--end-mps", *self._agent_options, title=f"agent {place.name}",
         )  # fmt: skip
 
     async def _register(self) -> None:

@@ -45,6 +45,13 @@ class Lifecycle:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def resume(self) -> None:
+        """Go on with the namespaces that were being ended."""
+        kind = self._registry.kinds.named("namespaces")
+        for obj in self._registry.store.objects(kind.qualified):
+            if meta(obj).get("deletionTimestamp"):
+                self._spawn(self._empty_namespace(name_of(obj)))
+
     def orphan(self, obj: Json) -> None:
         """Let the dependents of an object live on after it."""
         self._dependents.pop(str(meta(obj).get("uid")), None)

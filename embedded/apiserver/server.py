@@ -130,6 +130,19 @@ class ApiServer:
             await self._runner.cleanup()
             self._runner = None
 
+    async def restart(self) -> None:
+        """Stop and start again at the same address, with all objects and no history.
+
+        Watches and connections end; who watches from a revision before this one lists again.
+
+        Raises:
+            EmbeddedError: The address cannot be listened on any more.
+        """
+        await self.stop()
+        self.store.forget_history()
+        await self.start()
+        self._lifecycle.resume()
+
     async def _first_objects(self) -> None:
         kind = self.kinds.named("namespaces")
         for name in _NAMESPACES:

@@ -34,6 +34,8 @@ from sharing.nvml.simulator.state import Machine
 from sharing.nvml.simulator.store import Store
 from sharing.quantity import parse_quantity
 from tests.cluster.waiting import eventually
+from tests.support import books
+from tests.support.books import Books
 from webhook.registration import NAME
 
 if TYPE_CHECKING:
@@ -59,11 +61,16 @@ class Node(Protocol):
         """Start the node again with what its disks have; nothing that ran does."""
         ...
 
+    async def restart_api_server(self) -> None:
+        """End the API server and start it again: connections, watches and history are lost."""
+        ...
+
 
 class EmbeddedNode:
     """The embedded cluster's node."""
 
     def __init__(self, ground: EmbeddedGround) -> None:
+        self._api = ground.cluster.api
         self._kubelet = ground.cluster.kubelets[NODE.name]
 
     async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -73,6 +80,9 @@ class EmbeddedNode:
 
     async def cut_power(self) -> None:
         await self._kubelet.reboot()
+
+    async def restart_api_server(self) -> None:
+        await self._api.restart()
 
 
 class BoxNode:
@@ -86,6 +96,9 @@ class BoxNode:
 
     async def cut_power(self) -> None:
         await asyncio.to_thread(self._box.reboot)
+
+    async def restart_api_server(self) -> None:
+        await asyncio.to_thread(self._box.restart, "kube-apiserver", signal.SIGKILL)
 
 
 class BoxGround(RealGround):
@@ -197,17 +210,34 @@ class Trial:
         """Healthy shares by resource, by the agent's own account."""
         return dict(shares_of(await self.client.get(GPU_NODES, self.place.name)))
 
+    async def books(self) -> Books:
+        """All accounts of the node."""
+        assert self.place.pod_resources is not None
+        return await books.read(
+            self.client, self.place.name, self.place.pod_resources, self.place.gpus
+        )
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """See that nothing is handed out twice meanwhile, not even for a moment."""
+        assert self.place.pod_resources is not None
+        async with books.watched(self.place.pod_resources, self.place.gpus) as said:
+            yield
+        assert said == []
+
     async def counts_agree(self, fulfilled: Callable[[Mapping[str, int]], bool] = bool) -> None:
-        """Wait until the kubelet's counts are ours, are as wanted, and the webhook knows them.
+        """Wait until all books agree and are as wanted, and the webhook knows them.
 
         Raises:
-            NeverHappenedError: They are not in time.
+            NeverHappenedError: They do not in time.
         """
         seen: dict[str, Any] = {}
 
         async def agree() -> bool:
-            seen.update(offered=await self.offered(), published=await self.published())
-            return seen["offered"] == seen["published"] and fulfilled(seen["offered"])
+            found = await self.books()
+            offered = {k: n for k, n in found.allocatable.items() if k != MILLI_GPU}
+            seen.update(offered=offered, disagreements=books.disagreements(found))
+            return not seen["disagreements"] and fulfilled(seen["offered"])
 
         try:
             await eventually("the counts agree", agree, timeout_s=WAIT_S)
@@ -239,6 +269,10 @@ class Trial:
     async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the kubelet and start it again; pods run on."""
         await self._node.restart_kubelet(how)
+
+    async def restart_api_server(self) -> None:
+        """End the API server and start it again with what it had stored."""
+        await self._node.restart_api_server()
 
     async def reboot(self) -> None:
         """Cut the node's power: GPUs forget their instances, /run is lost, the agent dies."""
@@ -279,7 +313,8 @@ async def embedded_trial(
 ) -> AsyncIterator[Trial]:
     """The product on an embedded cluster of one node."""
     ground = EmbeddedGround(folder, [NODE])
-    async with Installation(ground, folder, objects=objects) as installed:
+    options = _agent_options(folder)
+    async with Installation(ground, folder, objects=objects, agent_options=options) as installed:
         yield Trial(installed, EmbeddedNode(ground), is_real=False)
 
 
@@ -305,9 +340,19 @@ async def box_trial(box: Box, objects: Sequence[Mapping[str, Any]]) -> AsyncIter
         webhook_url=f"https://127.0.0.1:{inside}/mutate",
         identities=identities,
     )
-    async with Installation(ground, folder, objects=objects) as installed:
+    options = _agent_options(folder)
+    async with Installation(ground, folder, objects=objects, agent_options=options) as installed:
         yield Trial(installed, BoxNode(box), is_real=True)
     shutil.rmtree(folder)
+
+
+def _agent_options(folder: Path) -> tuple[str, ...]:
+    """A GPU that was faulty is trusted again after a second and one probe, however often."""
+    policy = folder / "health.toml"
+    policy.write_text(
+        "[health]\nquiet_s = 1.0\nlongest_quiet_s = 1.0\nprobes = 1\nflap_limit = 1000\n"
+    )
+    return "--health-policy", str(policy)
 
 
 def _for_inside(kubeconfig: Path, server: str) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -34,8 +33,6 @@ FULL = {
 }  # fmt: skip
 """What ``forms.LAYOUT`` makes of eight GPUs."""
 SPACES = ("mig", "mps", "time-slicing")
-PATIENT = os.environ.get("GPU_SHARING_PATIENT") == "1"
-"""Wait out the half minute after which a faulty GPU is trusted again, also where it costs only."""
 
 
 def asking(namespace: str, **annotations: str) -> dict[str, Any]:
@@ -70,7 +67,8 @@ async def running(trial: Trial, *manifests: Mapping[str, Any]) -> AsyncIterator[
 async def all_free(trial: Trial) -> AsyncIterator[None]:
     """Everything is offered and nothing held, before and after each test."""
     await trial.counts_agree(lambda offered: offered == FULL)
-    yield
+    async with trial.watched():
+        yield
     await trial.counts_agree(lambda offered: offered == FULL)
 
     async def nothing_held() -> bool:
@@ -102,7 +100,9 @@ async def uids_of(trial: Trial, keys: list[PodKey]) -> dict[PodKey, str]:
     }
 
 
-@pytest.mark.parametrize("trouble", ["kill agent", "end agent", "end kubelet", "kill kubelet"])
+@pytest.mark.parametrize(
+    "trouble", ["kill agent", "end agent", "end kubelet", "kill kubelet", "kill API server"]
+)
 async def test_pods_keep_their_shares_when_a_program_starts_again(
     trial: Trial, trouble: str
 ) -> None:
@@ -115,6 +115,8 @@ async def test_pods_keep_their_shares_when_a_program_starts_again(
         elif trouble == "end agent":
             await trial.agent.stop()
             await trial.agent.start()
+        elif trouble == "kill API server":
+            await trial.restart_api_server()
         else:
             sent = signal.SIGKILL if trouble == "kill kubelet" else signal.SIGTERM
             await trial.restart_kubelet(sent)
@@ -237,8 +239,6 @@ async def test_faulty_gpus_take_no_pod_and_the_others_go_on(trial: Trial) -> Non
 
 
 async def test_a_gpu_that_is_reset_comes_back_by_itself(trial: Trial) -> None:
-    if not (trial.is_real or PATIENT):
-        pytest.skip("waits half a minute; set GPU_SHARING_PATIENT=1")
     trial.gpus(lambda machine: operate.report_xid(machine, "2", 48))
     await trial.counts_agree(lambda offered: "gpu.sharing/mps-1of4" not in offered)
 
