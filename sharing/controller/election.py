@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -52,22 +53,27 @@ class Election:
         self._settings = settings
         self._seen: tuple[str, float] = ("", 0.0)
         """Version of the lease, and when it was first seen on our clock."""
+        self._renewed = 0.0
+        """When we last renewed it, on the event loop's clock."""
 
     async def win(self) -> None:
         """Return once we hold the lease."""
         while True:
-            if await self._try():
+            if await self._renew():
                 _log.info("leadership was won", identity=self._identity)
                 return
             await asyncio.sleep(self._settings.retry_s * random.uniform(1.0, 1.2))
 
     async def keep(self) -> None:
-        """Renew the lease; returns when it is lost."""
-        renewed = time.monotonic()
-        while time.monotonic() - renewed < self._settings.renew_s:
-            await asyncio.sleep(self._settings.retry_s)
-            if await self._try():
-                renewed = time.monotonic()
+        """Renew the lease; returns when it is lost.
+
+        A server that does not answer is not waited for: another one may hold the lease by then.
+        """
+        with suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout_at(self._renewed + self._settings.renew_s):
+                    await asyncio.sleep(self._settings.retry_s)
+                    await self._renew()
         _log.warning("leadership was lost", identity=self._identity)
 
     async def resign(self) -> None:
@@ -79,6 +85,14 @@ class Election:
                 await self._client.replace(LEASES, lease)
         except ApiError as error:
             _log.warning("leadership was not given back", error=str(error))
+
+    async def _renew(self) -> bool:
+        """Try to take or renew the lease; the others count from when we asked, at the earliest."""
+        asked = asyncio.get_running_loop().time()
+        if await self._try():
+            self._renewed = asked
+            return True
+        return False
 
     async def _try(self) -> bool:
         try:
@@ -103,8 +117,7 @@ class Election:
             )
         except NotFoundError:
             return None
-        lease.setdefault("spec", {})
-        return lease
+        return {**lease, "spec": lease.get("spec") or {}}
 
     def _may_take(self, lease: dict[str, Any]) -> bool:
         spec, version = lease["spec"], str(lease["metadata"].get("resourceVersion"))
