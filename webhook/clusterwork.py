@@ -33,6 +33,7 @@ from sharing.nodefile import node_facts
 from webhook.container import mapping
 from webhook.live import keep_labels, keep_node, keep_profile
 from webhook.policies import Policies
+from webhook.registration import TEMPLATE_SYSTEMS
 from webhook.snapshot import Snapshot
 from webhook.workload import TEMPLATE_PATHS
 
@@ -46,9 +47,7 @@ _OWN_KINDS: Final = (
     JOBS,
     PODS,
 )
-_GROUPS: Final = frozenset(
-    {"jobset.x-k8s.io", "kubeflow.org", "leaderworkerset.x-k8s.io", "ray.io"}
-)
+_GROUPS: Final = frozenset(group for groups in TEMPLATE_SYSTEMS.values() for group in groups)
 """Groups of kinds that are not Kubernetes' own and whose templates have a known place."""
 _ENDED: Final = frozenset({"Succeeded", "Failed", "Complete"})
 

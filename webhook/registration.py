@@ -1,8 +1,12 @@
 """How the API server is told to ask us: the MutatingWebhookConfiguration (pure).
 
-Reviews are sent only for what names a GPU resource or one of our keys, or another sharing system's
-(``webhook.foreign``), so that our absence makes nothing else wait. Kubelets' own pods and system
-namespaces are never sent.
+Reviews are sent only for what names a GPU resource or one of our keys, another sharing system's
+(``webhook.foreign``) or nearly ours (``webhook.nearmiss``), so that our absence makes nothing else
+wait. Kubelets' own pods and system namespaces are never sent.
+
+Kinds of other projects keep their pod templates in places that no condition can name for all of
+them, so objects of kinds that an operator lists are sent whatever they hold, and pass while the
+webhook is away: it only speaks about them early, their pods are reviewed in any case.
 
 Source: Kubernetes API reference, ``admissionregistration.k8s.io/v1``; the expressions use CEL's
 optional access throughout, which Kubernetes has since 1.28, and cannot fail.
@@ -11,8 +15,10 @@ optional access throughout, which Kubernetes has since 1.28, and cannot fail.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from webhook.nearmiss import DOMAINS, RESOURCES
 
 NAME: Final = "gpu-sharing"
 SYSTEM_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", "gpu-sharing")
@@ -20,23 +26,40 @@ TIMEOUT_S: Final = 5
 _WORKLOADS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
     ("batch", ("jobs", "cronjobs")),
+    ("", ("replicationcontrollers",)),
 )
+TEMPLATE_SYSTEMS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "argo": {"argoproj.io": ("rollouts",)},
+    "jobset": {"jobset.x-k8s.io": ("jobsets",)},
+    "kubeflow": {
+        "kubeflow.org": (
+            "pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxjobs",
+        ),
+    },
+    "leaderworkerset": {"leaderworkerset.x-k8s.io": ("leaderworkersets",)},
+    "ray": {"ray.io": ("rayclusters", "rayjobs", "rayservices")},
+}  # fmt: skip
+"""Other projects whose kinds hold pod templates at places that we know (``workload``): resources
+by API group."""
 
 _NOT_A_KUBELET: Final = '!("system:nodes" in request.?userInfo.?groups.orValue([]))'
 _NAMES_A_GPU: Final = """
 {o}.?metadata.?annotations.orValue({{}}).exists(k,
   k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/")
-  || k in ["gpu-fraction", "gpu-memory"] || k.startsWith("nvidia.cdi.k8s.io/"))
+  || k in ["gpu-fraction", "gpu-memory"] || k.startsWith("nvidia.cdi.k8s.io/")
+  || k.matches("{domains}"))
 || ({o}.?spec.?containers.orValue([]) + {o}.?spec.?initContainers.orValue([])).exists(c,
   [c.?resources.?limits.orValue({{}}), c.?resources.?requests.orValue({{}})].exists(m, m.exists(k,
     k.startsWith("nvidia.com/gpu") || k.startsWith("nvidia.com/mig-")
     || k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/")
-    || k.startsWith("aliyun.com/gpu-") || k.startsWith("volcano.sh/vgpu-"))))
+    || k.startsWith("aliyun.com/gpu-") || k.startsWith("volcano.sh/vgpu-")
+    || k.matches("{resources}") || k.matches("{domains}"))))
 """.strip()
-_PODS: Final = _NAMES_A_GPU.format(o="object")
+_PODS: Final = _NAMES_A_GPU.format(o="object", domains=DOMAINS, resources=RESOURCES)
+_TEMPLATE: Final = _NAMES_A_GPU.format(o="t", domains=DOMAINS, resources=RESOURCES)
 _TEMPLATES: Final = (
     "[object.?spec.?template, object.?spec.?jobTemplate.?spec.?template]"
-    f".exists(t, t.hasValue() && ({_NAMES_A_GPU.format(o='t')}))"
+    f".exists(t, t.hasValue() && ({_TEMPLATE}))"
 )
 
 
@@ -50,11 +73,40 @@ def client_by_service(namespace: str, name: str, path: str, port: int = 443) -> 
     return {"service": {"namespace": namespace, "name": name, "path": path, "port": port}}
 
 
+def template_rules(
+    known: Iterable[str] = (), others: Iterable[tuple[str, str]] = ()
+) -> list[dict[str, Any]]:
+    """Rules for objects of other projects that hold pod templates, one for each API group.
+
+    Args:
+        known: Projects that we know, out of ``TEMPLATE_SYSTEMS``.
+        others: Further kinds, as API group and plural; where they keep their templates is said by
+            a list of paths (``templatepaths``).
+    """
+    listed: dict[str, list[str]] = {}
+    for system in known:
+        for group, resources in TEMPLATE_SYSTEMS[system].items():
+            listed.setdefault(group, []).extend(resources)
+    for group, resource in others:
+        listed.setdefault(group, []).append(resource)
+    return [
+        {
+            "apiGroups": [group],
+            "apiVersions": ["*"],
+            "resources": list(dict.fromkeys(listed[group])),
+            "operations": ["CREATE", "UPDATE"],
+            "scope": "Namespaced",
+        }
+        for group in sorted(listed)
+    ]
+
+
 def configuration(
     client: Mapping[str, Any],
     *,
     exempt: Sequence[str] = SYSTEM_NAMESPACES,
     hide_gpus: bool = False,
+    templates: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The whole configuration.
 
@@ -63,6 +115,7 @@ def configuration(
         exempt: Namespaces whose pods are never sent, by name: a label could be set by tenants.
         hide_gpus: Send the pods of governed namespaces that name no GPU too, so that profiles
             with ``hideGPUs`` reach them; then those pods wait while the webhook is away.
+        templates: Rules for kinds of other projects (``template_rules``).
     """
     not_system = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(exempt)}
     common = {
@@ -93,6 +146,10 @@ def configuration(
         governed = [not_system, {"key": "gpu.sharing/profile", "operator": "Exists"}]
         rest = {"matchExpressions": governed}
         entries.append(_entry("hide", common, rules=pods, selector=rest, condition=f"!({_PODS})"))
+    rules = list(templates)
+    if rules:
+        lenient = {**common, "failurePolicy": "Ignore"}
+        entries.append(_entry("templates", lenient, rules=rules, selector=selector))
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -105,15 +162,14 @@ def _entry(
     name: str,
     common: Mapping[str, Any],
     *,
-    rules: list[dict[str, Any]],
+    rules: Sequence[Mapping[str, Any]],
     selector: Mapping[str, Any],
-    condition: str,
+    condition: str = "",
 ) -> dict[str, Any]:
-    conditions = [
-        {"name": "not-a-kubelet", "expression": _NOT_A_KUBELET},
-        {"name": "concerns-gpus", "expression": " ".join(condition.split())},
-    ]
+    conditions = [{"name": "not-a-kubelet", "expression": _NOT_A_KUBELET}]
+    if condition:
+        conditions.append({"name": "concerns-gpus", "expression": " ".join(condition.split())})
     return {
         "name": f"{name}.gpu.sharing", **common, "namespaceSelector": dict(selector),
-        "rules": rules, "matchConditions": conditions,
+        "rules": list(rules), "matchConditions": conditions,
     }  # fmt: skip

@@ -5,6 +5,11 @@
 
 A key is a kind, or a kind with its API group where another group has the same kind. ``*`` stands
 for each member of a list or map. The list is added to the kinds that are known (``workload``).
+
+The API server has to be told of these kinds as well, by rules of their API group and plural
+(``registration.template_rules``; the chart's ``webhook.templates``). Objects of listed kinds are
+sent at CREATE and UPDATE, in all versions, whatever they hold; ``failurePolicy`` is Ignore there,
+since their pods are reviewed in any case.
 """
 
 from __future__ import annotations

@@ -48,6 +48,9 @@ TEMPLATE_PATHS: Final[Mapping[str, tuple[TemplatePath, ...]]] = {
     "TFJob": (("spec", "tfReplicaSpecs", "*", "template"),),
     "MPIJob": (("spec", "mpiReplicaSpecs", "*", "template"),),
     "XGBoostJob": (("spec", "xgbReplicaSpecs", "*", "template"),),
+    "PaddleJob": (("spec", "paddleReplicaSpecs", "*", "template"),),
+    "JAXJob": (("spec", "jaxReplicaSpecs", "*", "template"),),
+    "Rollout": (_PLAIN,),
     "RayCluster": (
         ("spec", "headGroupSpec", "template"),
         ("spec", "workerGroupSpecs", "*", "template"),
