@@ -1,7 +1,8 @@
 """Whatever starts again on a real node, and when: no share twice, no pod lost, right counts soon.
 
 The whole matrix, container runtime included, is played with ``GPU_SHARING_PATIENT=1`` in half an
-hour, and timed with ``GPU_SHARING_FIGURES=FILE``; without it, one cell of each program. Same source as on the embedded cluster.
+hour and timed with ``GPU_SHARING_FIGURES=FILE``; without patience, one cell of each program. The
+source is that of the embedded cluster.
 """
 
 from __future__ import annotations

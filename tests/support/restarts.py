@@ -291,10 +291,15 @@ async def play(cell: Cell, scene: Scene) -> float:
         await scene.right_again()
         took_s = time.monotonic() - started
     await scene.nobody_is_lost()
-    if file := os.environ.get(FIGURES):
-        with Path(file).open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps({"cell": str(cell), "right_again_s": round(took_s, 3)}) + "\n")
+    _note(cell, took_s)
     return took_s
+
+
+def _note(cell: Cell, took_s: float) -> None:
+    if file := os.environ.get(FIGURES):
+        line = json.dumps({"cell": str(cell), "right_again_s": round(took_s, 3)})
+        with Path(file).open("a", encoding="utf-8") as lines:
+            lines.write(f"{line}\n")
 
 
 async def _runs(trial: Trial) -> bool:

@@ -1,7 +1,8 @@
 """Whatever starts again, and when: no share twice, no pod lost, right counts soon (embedded).
 
-The whole matrix is played with ``GPU_SHARING_PATIENT=1``, and timed with ``GPU_SHARING_FIGURES=FILE``; without it, the cells that found faults
-before or touch most. The real node's part is ``tests/cluster/test_restart_matrix.py``.
+The whole matrix is played with ``GPU_SHARING_PATIENT=1`` and timed with
+``GPU_SHARING_FIGURES=FILE``; without patience, the cells that touch most. The real node's part is
+``tests/cluster/test_restart_matrix.py``.
 """
 
 from __future__ import annotations
