@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tests.chart import rendering
-from tests.cluster.access import Access, write_kubeconfig
+from tests.cluster.access import Access, RefusedError, write_kubeconfig
+from tests.cluster.waiting import until
 
 VERSIONS: Final = {
     "": "v1",
@@ -17,6 +21,8 @@ VERSIONS: Final = {
     "admissionregistration.k8s.io": "v1",
 }
 """Of the groups that our programs have rights on."""
+NAMESPACE: Final = rendering.NAMESPACE
+_NUMBERS: Final = itertools.count(1)
 FOREIGN_GROUPS: Final = ("monitoring.coreos.com", "cert-manager.io")
 """Kinds that others bring; a bare control plane has none of them."""
 _PLURALS: Final = {
@@ -52,12 +58,42 @@ def create(access: Access, items: Iterable[Mapping[str, Any]]) -> None:
         access.call("POST", path_of(item, collection=True), item)
 
 
+@contextlib.contextmanager
+def installed(access: Access, items: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Objects for a while; at the end they are gone, whatever happened."""
+    try:
+        create(access, items)
+        yield
+    finally:
+        remove(access, items)
+
+
+def remove(access: Access, items: Sequence[Mapping[str, Any]]) -> None:
+    """Delete objects, as admin, and wait until there is none of them."""
+    left = [path_of(item) for item in items]
+    for path in left:
+        with contextlib.suppress(RefusedError):
+            access.call("DELETE", path)
+    until("they are gone", lambda: not any(is_there(access, path) for path in left), timeout_s=60)
+
+
+def is_there(access: Access, path: str) -> bool:
+    """Whether there is an object at an address."""
+    try:
+        access.call("GET", path)
+    except RefusedError as error:
+        if error.code != http.client.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
 def bound_account(access: Access, name: str, node: str) -> Path:
     """A kubeconfig of one of our service accounts, as a pod of it on a node has it."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{name}-on-{node}", "namespace": rendering.NAMESPACE},
+        "metadata": {"name": f"{name}-on-{node}-{next(_NUMBERS)}", "namespace": NAMESPACE},
         "spec": {
             "nodeName": node,
             "serviceAccountName": name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -10,18 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
-from sharing.cluster.client import Client
+from sharing.cluster.client import Client, PatchType
 from sharing.cluster.errors import ForbiddenError
 from sharing.cluster.kind import GPU_NODES, NODES
 from tests.chart import installing, rendering
 from tests.chart.tool import HELM
-from tests.cluster.access import Access, RefusedError
+from tests.cluster.access import Access
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.waiting import eventually, until
 
 pytestmark = pytest.mark.cluster
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gpu-sharing"
+STATE = "nvidia.com/mig.config.state"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -71,21 +73,24 @@ async def test_the_plain_manifests_are_accepted(home: Access, values: str) -> No
 @pytest.fixture
 def release(home: Access, with_helm: None) -> Iterator[Access]:
     """The chart with its default values, installed by Helm, taken away again."""
-    helm(home, "install", "default")
-    yield home
-    for each in home.call("GET", CRDS)["items"]:
-        if each["spec"]["group"] == "gpu.sharing":
-            home.call("DELETE", f"{CRDS}/{each['metadata']['name']}")
-    until("CRDs are gone", lambda: not crds(home), timeout_s=30)
+    everything = rendering.objects("hardened")
+    try:
+        helm(home, "install", "default")
+        yield home
+    finally:
+        HELM.run("uninstall", "gpu-sharing", *where(home))  # unless the test did
+        installing.remove(home, everything)
+
+
+def where(access: Access) -> tuple[str, ...]:
+    return ("--namespace", rendering.NAMESPACE, "--kubeconfig", str(access.kubeconfig()))
 
 
 def helm(access: Access, verb: str, values: str = "") -> str:
     words = [verb, "gpu-sharing"]
     if values:
         words += [str(rendering.CHART), "--values", str(rendering.CHART / "ci" / f"{values}.yaml")]
-    done = HELM.run(
-        *words, "--namespace", rendering.NAMESPACE, "--kubeconfig", str(access.kubeconfig())
-    )
+    done = HELM.run(*words, *where(access))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -105,16 +110,12 @@ def crds(access: Access) -> dict[str, set[str]]:
 
 def left(access: Access) -> list[str]:
     """Objects of the release that are still there, CRDs left out."""
-    found = []
-    for each in rendering.objects("default"):
-        if each["kind"] == "CustomResourceDefinition":
-            continue
-        try:
-            access.call("GET", installing.path_of(each))
-        except RefusedError:
-            continue
-        found.append(installing.path_of(each))
-    return found
+    paths = [
+        installing.path_of(each)
+        for each in rendering.objects("default")
+        if each["kind"] != "CustomResourceDefinition"
+    ]
+    return [path for path in paths if installing.is_there(access, path)]
 
 
 def test_helm_installs_upgrades_and_removes_all_but_what_people_wrote(release: Access) -> None:
@@ -175,19 +176,15 @@ def _b64(data: bytes) -> str:
 @pytest.fixture
 def nodes(home: Access) -> Iterator[Access]:
     """Two nodes, and everything of the default set."""
-    installing.create(home, rendering.objects("default"))
-    until(
-        "CRDs are established",
-        lambda: all("Established" in each for each in crds(home).values()) and crds(home),
-        timeout_s=30,
-    )
-    for name in ("n1", "n2"):
-        home.call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
-    yield home
-    for name in ("n1", "n2"):
-        home.call("DELETE", f"/api/v1/nodes/{name}")
-    for each in rendering.objects("default"):
-        home.call("DELETE", installing.path_of(each))
+    head = {"apiVersion": "v1", "kind": "Node"}
+    two = [{**head, "metadata": {"name": name}} for name in ("n1", "n2")]
+    with installing.installed(home, [*rendering.objects("default"), *two]):
+        until(
+            "CRDs are established",
+            lambda: all("Established" in each for each in crds(home).values()) and crds(home),
+            timeout_s=30,
+        )
+        yield home
 
 
 async def test_an_agent_writes_its_own_node_and_no_other(nodes: Access) -> None:
@@ -208,6 +205,59 @@ async def test_an_agent_writes_its_own_node_and_no_other(nodes: Access) -> None:
             NODES, "n1", {"status": {"capacity": {"gpu.sharing/milli-gpu": "1000"}}},
             subresource="status",
         )  # fmt: skip
+
+
+NOT_ITS_OWN: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"metadata": {"labels": {"gpu.sharing/managed": "true"}}}, "label gpu.sharing/managed of its"),
+    ({"metadata": {"labels": {"pool": "team-a"}}}, "change the label pool of its Node"),
+    ({"metadata": {"labels": {STATE: "success"}}}, f"change the label {STATE} of its Node"),
+    ({"metadata": {"annotations": {"a": "b"}}}, "not its spec, taints or annotations"),
+    ({"spec": {"unschedulable": True}}, "not its spec, taints or annotations"),
+    ({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, "not its spec, taints"),
+)
+
+
+async def test_an_agent_changes_nothing_else_of_its_node(nodes: Access) -> None:
+    mine = installing.bound_account(nodes, "gpu-sharing-agent", "n1")
+    async with Client.from_kubeconfig(mine) as agent:
+        await eventually("the policy is in force", partial(_is_refused, agent, "n2"))
+        for change, says in NOT_ITS_OWN:
+            with pytest.raises(ForbiddenError, match=re.escape(says)):
+                await agent.patch(NODES, "n1", change)
+            if "spec" not in change:  # an update of the status leaves the spec as it is
+                with pytest.raises(ForbiddenError, match=re.escape(says)):
+                    await agent.patch(NODES, "n1", change, subresource="status")
+
+
+async def test_an_agent_that_stands_in_for_the_mig_manager_may_write_its_state(
+    nodes: Access,
+) -> None:
+    mine = installing.bound_account(nodes, "gpu-sharing-agent", "n1")
+    async with Client.from_kubeconfig(mine) as agent:
+        await eventually("a policy is in force", partial(_is_refused, agent, "n2"))
+        assert not await _may_write_state(agent)
+        await _replace_policy(nodes, "extended")
+        await eventually("the other policy is in force", partial(_may_write_state, agent))
+        with pytest.raises(ForbiddenError, match=r"label nvidia\.com/mig\.config of"):
+            await agent.patch(NODES, "n1", {"metadata": {"labels": {"nvidia.com/mig.config": "x"}}})
+
+
+async def _replace_policy(access: Access, values: str) -> None:
+    """Have a value set's policy over the agents in force instead of what is."""
+    wanted = rendering.the(values, "ValidatingAdmissionPolicy", "gpu-sharing-agent-own-node")
+    async with Client.from_kubeconfig(access.kubeconfig()) as admin:
+        path = installing.path_of(wanted)
+        await admin.request(
+            "PATCH", path, body={"spec": wanted["spec"]}, content_type=PatchType.MERGE
+        )
+
+
+async def _may_write_state(client: Client) -> bool:
+    try:
+        await client.patch(NODES, "n1", {"metadata": {"labels": {STATE: "success"}}})
+    except ForbiddenError:
+        return False
+    return True
 
 
 async def test_a_stolen_account_without_a_node_writes_none(nodes: Access) -> None:

@@ -46,6 +46,36 @@ def test_rights_on_certificates_come_with_the_builtin_provider_alone(values: str
     assert ("mutatingwebhookconfigurations" in about) is builtin
 
 
+@pytest.mark.parametrize("values", rendering.SETS)
+def test_every_role_is_bound_to_a_program_that_the_tests_below_have_at_work(values: str) -> None:
+    """So that no right of any value set goes untried: what a set grants, the default grants too."""
+    roles = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in rendering.objects(values)
+        if each["kind"] in ("Role", "ClusterRole")
+    }
+    bound = {
+        (role["kind"], role["metadata"]["name"])
+        for account in ACCOUNTS
+        for role in rights.roles_of(account, values)
+    }
+
+    assert bound == roles.keys()
+    for account in ACCOUNTS:
+        assert rights.rights_of(account, values) <= rights.rights_of(account, VALUES)
+
+
+@pytest.mark.parametrize("values", rendering.SETS)
+def test_rights_are_bound_to_our_own_accounts_alone(values: str) -> None:
+    subjects = [
+        subject for each in rendering.objects(values) for subject in each.get("subjects", ())
+    ]
+
+    assert {subject["kind"] for subject in subjects} == {"ServiceAccount"}
+    assert {subject["namespace"] for subject in subjects} == {rendering.NAMESPACE}
+    assert {subject["name"] for subject in subjects} == set(ACCOUNTS)
+
+
 @pytest.fixture(scope="module")
 def installed(plane: ControlPlane) -> Access:
     """The chart's objects; nobody answers reviews, so those of GPU pods would be refused."""

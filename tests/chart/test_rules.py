@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import yaml
 
 from certs.cluster import Place
 from certs.identity import service_names
 from cli.main import COMMANDS
 from sharing.api.crd import crd_manifests
 from sharing.controller.election import LeaseSettings
+from sharing.migparted import read_mig_configs
 from sharing.names import MANAGED_LABEL
+from sharing.node.health import HealthPolicy
+from sharing.node.xidfile import read_table
 from tests.chart import rendering
 from webhook.guardpolicies import guard_policies
 from webhook.registration import SYSTEM_NAMESPACES, client_by_service, configuration
 from webhook.server import PATH
 from webhook.settings import ServerSettings
+from webhook.templatepaths import parse_template_paths
 
 WORKLOADS = ("Deployment", "DaemonSet")
 PRIVILEGED = ("hostPID", "hostNetwork", "hostIPC", "runtimeClassName")
@@ -97,6 +103,55 @@ def test_to_let_pods_pass_unreviewed_is_a_choice() -> None:
     rendered = rendering.the("bare", "MutatingWebhookConfiguration", "gpu-sharing")
 
     assert {each["failurePolicy"] for each in rendered["webhooks"]} == {"Ignore"}
+
+
+def test_templates_of_others_are_looked_at_without_making_anything_wait() -> None:
+    webhooks = rendering.the("extended", "MutatingWebhookConfiguration", "gpu-sharing")["webhooks"]
+    (entry,) = (each for each in webhooks if each["name"] == "templates.gpu.sharing")
+    sent = {(group, each) for rule in entry["rules"] for group in rule["apiGroups"]
+            for each in rule["resources"]}  # fmt: skip
+
+    assert entry["failurePolicy"] == "Ignore"
+    assert [each["name"] for each in entry["matchConditions"]] == ["not-a-kubelet"]
+    assert {("ray.io", "rayjobs"), ("jobset.x-k8s.io", "jobsets")} < sent
+    assert ("batch.volcano.sh", "jobs") in sent
+    assert {resource.rstrip("s") for _, resource in sent} <= {
+        kind.partition(".")[0].lower() for kind in template_paths()
+    }, "a kind is sent of which nobody knows where its templates are"
+
+
+def file_of(name: str, key: str) -> str:
+    """What a program of the extended set reads at its start."""
+    text: str = rendering.the("extended", "ConfigMap", name)["data"][key]
+    return text
+
+
+def template_paths() -> Mapping[str, tuple[tuple[str, ...], ...]]:
+    return parse_template_paths(yaml.safe_load(file_of("gpu-sharing-webhook", "paths.yaml")))
+
+
+def test_the_programs_understand_the_files_that_the_values_make(tmp_path: Path) -> None:
+    policy = tmp_path / "health.toml"
+    policy.write_text(file_of("gpu-sharing-agent", "health.toml"))
+    configs = yaml.safe_load(file_of("gpu-sharing-agent", "mig-configs.yaml"))
+
+    assert HealthPolicy.of(read_table(policy)).quiet_s == 120.0
+    assert "all-1g.10gb" in read_mig_configs(configs, "mig-configs.yaml").configs
+    assert template_paths()["Job.batch.volcano.sh"] == (("spec", "tasks", "*", "template"),)
+
+
+@pytest.mark.parametrize("name", ["gpu-sharing-agent", "gpu-sharing-webhook"])
+def test_the_files_are_mounted_where_the_arguments_say(name: str) -> None:
+    kind = "DaemonSet" if name == "gpu-sharing-agent" else "Deployment"
+    pod = rendering.the("extended", kind, name)["spec"]["template"]
+    each = container("extended", kind, name)
+    (volume,) = (v["name"] for v in pod["spec"]["volumes"] if "configMap" in v)
+    (folder,) = (m["mountPath"] for m in each["volumeMounts"] if m["name"] == volume)
+    named = {a.partition("=")[2] for a in each["args"] if a.partition("=")[2].startswith("/etc/")}
+
+    data = rendering.the("extended", "ConfigMap", name)["data"]
+    assert named == {f"{folder}/{key}" for key in data}
+    assert pod["metadata"]["annotations"].keys() == {"checksum/files"}, "a change replaces pods"
 
 
 # -- names that programs look for

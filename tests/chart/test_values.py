@@ -111,6 +111,13 @@ def refusal(*sets: str) -> str:
         (["agent.kubeletDir=var/lib"], "'/agent/kubeletDir'"),
         (["image.digest=sha256:1"], "'/image/digest'"),
         (["agent.simulated.boards=H100", "agent.driver=simulated"], "'/agent/simulated/boards'"),
+        (["webhook.workers=0"], "minimum: got 0, want 1"),
+        (["webhook.templates.known={kubeflw}"], "'/webhook/templates/known/0'"),
+        (
+            ["webhook.templates.others[0].kind=Job", "webhook.templates.others[0].group=x.io"],
+            "missing properties 'resource', 'paths'",
+        ),
+        (["agent.healthpolicy=x"], "additional properties 'healthpolicy' not allowed"),
     ],
 )
 def test_the_schema_refuses(sets: list[str], said: str) -> None:
@@ -139,6 +146,8 @@ def test_the_schema_refuses(sets: list[str], said: str) -> None:
         (["webhook.ports.health=8443"], "give probes a port of their own, for example 8080"),
         (["agent.driver=simulated"], "for example: --set agent.simulated.boards=2xH100-80GB"),
         (["agent.simulated.boards=1xL4-24GB"], "say: --set agent.driver=simulated"),
+        (["agent.healthPolicy=health.toml"], "say: --set-file agent.healthPolicy=health.toml"),
+        (["agent.migConfigs=config.yaml"], "say: --set-file agent.migConfigs=config.yaml"),
         (["certs.provider=files"], "name the Secret (type kubernetes.io/tls)"),
         (["certs.files.secretName=mine"], "say: --set certs.provider=files, or leave it out"),
         (["certs.certManager.issuerRef.name=x"], "say: --set certs.provider=certManager"),

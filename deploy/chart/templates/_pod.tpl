@@ -1,4 +1,7 @@
-{{/* Metadata of a pod template; takes a list of the root, the program and its values. */}}
+{{/*
+Metadata of a pod template; takes a list of the root, the program, its values, and of what it reads
+from a ConfigMap when it starts: pods are replaced when that changes.
+*/}}
 {{- define "gpu-sharing.podMetadata" -}}
 {{- $root := index . 0 -}}
 {{- $program := index . 1 -}}
@@ -8,7 +11,12 @@ labels:
   {{- with $values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with $values.podAnnotations }}
+{{- $files := index . 3 -}}
+{{- $annotations := $values.podAnnotations }}
+{{- if $files }}
+{{- $annotations = merge (dict "checksum/files" (toJson $files | sha256sum)) $annotations }}
+{{- end }}
+{{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
