@@ -17,6 +17,7 @@ from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.shareclass import ShareClass, check_pool
 from sharing.size import OneOf, Size, size_key
+from sharing.timeslice import TimeSlice
 
 _RANGE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", re.ASCII)
 _MOST_SHARES: Final = 48
@@ -35,6 +36,8 @@ class GpuLayout:
     sizes: tuple[tuple[Size, int], ...] = ()
     """(size, how many), biggest first; empty for an exclusive GPU."""
     pool: str | None = None
+    time_slice: TimeSlice | None = None
+    """How long each turn lasts; as the driver has it if None."""
 
     def __post_init__(self) -> None:
         merged: dict[Size, int] = {}
@@ -46,6 +49,13 @@ class GpuLayout:
         object.__setattr__(self, "sizes", tuple(ordered))
         if self.pool is not None:
             check_pool(self.pool)
+        if self.time_slice is not None and self.mode is not Mode.TIME_SLICING:
+            raise LayoutError(
+                f"layout of mode {self.mode}",
+                f"time slice {self.time_slice} means nothing, since nobody takes turns",
+                fix="remove it, or use mode time-slicing",
+                example="{gpus: rest, mode: time-slicing, sizes: {1of4: 4}, timeSlice: short}",
+            )
         match self.mode:
             case Mode.EXCLUSIVE:
                 self._check_exclusive()
@@ -107,7 +117,8 @@ class GpuLayout:
     def __str__(self) -> str:
         sizes = " ".join(f"{count}x {size}" for size, count in self.sizes)
         pool = f" for pool {self.pool}" if self.pool else ""
-        return f"{self.mode} {sizes}".strip() + pool
+        turns = f" in {self.time_slice} turns" if self.time_slice else ""
+        return f"{self.mode} {sizes}".strip() + turns + pool
 
 
 EXCLUSIVE_LAYOUT: Final = GpuLayout(mode=Mode.EXCLUSIVE)

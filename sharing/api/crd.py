@@ -119,6 +119,10 @@ _LAYOUT_RULES: Final = [
         "self.mode != 'mig' || !has(self.sizes) || self.sizes.all(k, !k.startsWith('1of'))",
         "mig needs MIG profiles as sizes; for example: sizes: {1g.10gb: 4}",
     ),
+    _rule(
+        "self.mode == 'time-slicing' || !has(self.timeSlice)",
+        "timeSlice has no meaning outside of mode time-slicing",
+    ),
 ]
 
 

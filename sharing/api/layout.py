@@ -11,6 +11,7 @@ from sharing.api.model import ApiModel
 from sharing.layout import GpuLayout, GpuSelector, LayoutEntry
 from sharing.mode import Mode
 from sharing.size import parse_size
+from sharing.timeslice import TimeSlice
 
 
 class LayoutSpec(ApiModel):
@@ -19,6 +20,8 @@ class LayoutSpec(ApiModel):
     mode: Mode
     sizes: dict[str, Annotated[int, Field(ge=1, le=48)]] = Field(default_factory=dict)
     pool: Annotated[str, Field(max_length=63)] | None = None
+    time_slice: TimeSlice | None = None
+    """How long each turn lasts under time-slicing; as the driver has it where it is left out."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -32,13 +35,13 @@ class LayoutSpec(ApiModel):
             InputError: The sizes do not fit the mode or the GPU.
         """
         sizes = tuple((parse_size(size), count) for size, count in self.sizes.items())
-        return GpuLayout(mode=self.mode, sizes=sizes, pool=self.pool)
+        return GpuLayout(mode=self.mode, sizes=sizes, pool=self.pool, time_slice=self.time_slice)
 
     @classmethod
     def from_layout(cls, layout: GpuLayout) -> LayoutSpec:
         """The spelling of a layout."""
         sizes = {str(size): count for size, count in layout.sizes}
-        return cls(mode=layout.mode, sizes=sizes, pool=layout.pool)
+        return cls(mode=layout.mode, sizes=sizes, pool=layout.pool, time_slice=layout.time_slice)
 
 
 class LayoutEntrySpec(LayoutSpec):

@@ -5,7 +5,7 @@ Cluster scoped, named as the node. The controller writes spec, the agent writes 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -38,6 +38,10 @@ class Holder(StatusModel):
     container: str
 
 
+STILL_IN_USE: Final = "StillInUse"
+"""Reason of a share that a process of an ended pod still uses."""
+
+
 class Health(StatusModel):
     """How a GPU, or one MIG instance of it, is."""
 
@@ -67,7 +71,9 @@ class ObservedShare(StatusModel):
     mig_uuid: str | None = None
     holders: tuple[Holder, ...] = ()
     fault: Health | None = None
-    """Where it is a MIG instance that is ill by itself."""
+    """Where it is a MIG instance that is ill by itself, or still used by an ended pod."""
+    over_budget_since: str | None = None
+    """Since when its holder uses more memory than the share has, where nothing keeps it within."""
 
 
 class ObservedGpuStatus(StatusModel):

@@ -105,6 +105,9 @@ class SharingProfileSpec(ApiModel):
     """What becomes of a request that no ready node can serve: a refusal, or a pod that waits."""
     on_fault: Literal["ignore", "evict"] = "ignore"
     """What becomes of pods whose GPU is faulty."""
+    on_memory_excess: Literal["ignore", "evict"] = "ignore"
+    """What becomes of pods that use more GPU memory than their share has, where nothing keeps them
+    within: under time-slicing, and under mps with several processes."""
     accounting: bool = False
     """Add the share's worth as ``gpu.sharing/milli-gpu`` to its container."""
     workloads: Literal["warn", "deny"] = "warn"

@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 
 class Evictor:
-    """Evicts pods from faulty GPUs.
+    """Evicts pods from faulty GPUs, and those that take their neighbours' memory.
 
     Args:
         client: The connection.
@@ -73,9 +73,9 @@ class Evictor:
         self._metrics.count_eviction(EvictionResult.DONE)
         self._tell(
             pod,
-            "GPUFault",
+            eviction.event,
             f"{eviction.reason}; pod {pod.name} was evicted, as its "
-            "namespace's profile says (onFault: evict)",
+            f"namespace's profile says ({eviction.policy}: evict)",
         )
         _log.info("pod was evicted", namespace=pod.namespace, pod=pod.name, reason=eviction.reason)
 

@@ -1,4 +1,4 @@
-"""Which pods leave a faulty GPU, and how many at a time (pure).
+"""Which pods leave a GPU, since it is faulty or they take their neighbours' memory (pure).
 
 Only those whose namespace's profile says so, and only where work is lost for certain: a GPU that
 people cordoned, or of which the driver merely does not answer, may run on.
@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sharing.api.node import GpuNodeStatus, Health, ObservedGpuStatus
+from sharing.api.node import STILL_IN_USE, GpuNodeStatus, Health, ObservedGpuStatus
 from sharing.controller.pods import PodSeen
 from sharing.controller.profiles import ProfileSeen
 from sharing.names import PROFILE_LABEL
 
-_NO_FAULTS: Final = frozenset({"Cordoned", "DriverUnavailable", "Unreadable", "GpuUnreadable"})
+_NO_FAULTS: Final = frozenset(
+    {"Cordoned", "DriverUnavailable", "Unreadable", "GpuUnreadable", STILL_IN_USE}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -27,7 +29,11 @@ class Eviction:
     node: str
     reason: str
     since: str = ""
-    """When the fault was first seen; a pod that is younger got another device."""
+    """When the cause was first seen; a pod that is younger has no part in it."""
+    event: str = "GPUFault"
+    """Reason of the Event that tells of it."""
+    policy: str = "onFault"
+    """The field of the profile that asks for it."""
 
     def concerns(self, pod: PodSeen | None) -> bool:
         """Whether it is this pod, and not a namesake that came after it."""
@@ -41,32 +47,56 @@ def evictions(
     namespaces: Mapping[str, Mapping[str, str]],
     profiles: Iterable[ProfileSeen],
 ) -> tuple[Eviction, ...]:
-    """The pods that hold a share of a faulty GPU or MIG instance and shall not, in one order.
+    """The pods that shall not go on where they are, in one order.
+
+    They hold a share of a faulty GPU or MIG instance, or use more memory than their share has.
 
     Args:
         statuses: What agents report, by node.
         namespaces: Labels by namespace.
         profiles: All profiles.
     """
-    evicting = {one.name for one in profiles if one.spec and one.spec.on_fault == "evict"}
+    specs = {one.name: one.spec for one in profiles if one.spec}
+    policies = {
+        "onFault": {name for name, spec in specs.items() if spec.on_fault == "evict"},
+        "onMemoryExcess": {n for n, spec in specs.items() if spec.on_memory_excess == "evict"},
+    }
     found: dict[tuple[str, str], Eviction] = {}
     for node, status in sorted(statuses.items()):
         for gpu in status.gpus:
-            for namespace, pod, health in _victims(gpu):
-                if namespaces.get(namespace, {}).get(PROFILE_LABEL) not in evicting:
-                    continue
-                found.setdefault(
-                    (namespace, pod),
-                    Eviction(
-                        namespace=namespace,
-                        pod=pod,
-                        node=node,
-                        since=health.since or "",
-                        reason=f"GPU {gpu.index} ({gpu.uuid}) of node {node} is faulty: "
-                        f"{_told(health)}",
-                    ),
-                )
+            for one in (*_from_faults(node, gpu), *_from_excess(node, gpu)):
+                profile = namespaces.get(one.namespace, {}).get(PROFILE_LABEL)
+                if profile in policies[one.policy]:
+                    found.setdefault((one.namespace, one.pod), one)
     return tuple(sorted(found.values()))
+
+
+def _from_faults(node: str, gpu: ObservedGpuStatus) -> Iterator[Eviction]:
+    for namespace, pod, health in _victims(gpu):
+        yield Eviction(
+            namespace=namespace,
+            pod=pod,
+            node=node,
+            since=health.since or "",
+            reason=f"GPU {gpu.index} ({gpu.uuid}) of node {node} is faulty: {_told(health)}",
+        )
+
+
+def _from_excess(node: str, gpu: ObservedGpuStatus) -> Iterator[Eviction]:
+    for share in gpu.shares:
+        if share.over_budget_since is None:
+            continue
+        for holder in share.holders:
+            yield Eviction(
+                namespace=holder.namespace,
+                pod=holder.pod,
+                node=node,
+                since=share.over_budget_since,
+                reason=f"container {holder.container} uses more memory of GPU {gpu.index} "
+                f"({gpu.uuid}) of node {node} than the {share.memory_mib} MiB of its share",
+                event="MemoryOverBudget",
+                policy="onMemoryExcess",
+            )
 
 
 def due_now(

@@ -41,6 +41,7 @@ from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport, NodeReport
 from sharing.node.step import Advertise, Withdraw
 from sharing.node.stock import Knowledge, take_stock
+from sharing.node.turns import time_slices
 from sharing.node.wishes import Wish, Wishes
 from sharing.node.work import Workshop
 from sharing.nvml.observed import DriverEvent
@@ -98,6 +99,7 @@ class Agent:
             compute_modes=self._gpus,
             on_change=lambda _state: self._retell(),
         )
+        self._slices = time_slices(settings)
         self._work = Workshop(
             gpus=self._gpus,
             daemons=self._daemons,
@@ -186,6 +188,7 @@ class Agent:
         self.report = self._noted(reports, wish)
         nap_s = await self._act(reports, fresh=fresh)
         self._notice.publish(self.report)
+        await self._slices.serve(self._recollection.memory.applied, self._lookout.states)
         if nap_s > AT_ONCE:
             await self._settle(reports)
         return nap_s

@@ -26,12 +26,12 @@ from sharing.cluster.kind import GPU_NODES, NODES, PODS
 from sharing.errors import InputError, QuantityError
 from sharing.node.checkpoint import PodName
 from sharing.node.nodecondition import condition_to_write, seen_condition
+from sharing.node.podseen import by_uid, seen_pod
 from sharing.node.rivals import LABELS, MIG_CONFIG_STATE
 from sharing.node.status import is_ours
 from sharing.quantity import parse_quantity
 
 _log: Final = structlog.get_logger()
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +61,6 @@ class NodeSeen:
     """Capacity of the accounting resource."""
     healthy: tuple[str, str, str] = ("", "", "")
     """Status, reason and message of the Node's condition about its GPUs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSeen:
-    """A pod as the agent reads it; a change of its phase is a reason to look at the holders."""
-
-    uid: str
-    name: PodName
-    phase: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +149,11 @@ class NodeApi:
         """The node's pods that are not finished, by uid; None while that is not known."""
         if not self._pods.synced.is_set() or self._pods.error is not None:
             return None
-        return {one.uid: one.name for one in self._pods.values() if one.phase not in _FINISHED}
+        return by_uid(self._pods.values())
+
+    def containers(self) -> Mapping[str, str]:
+        """Names of the containers of these pods by the container runtime's id."""
+        return {key: name for one in self._pods.values() for key, name in one.containers.items()}
 
     async def wait_synced(self, timeout_s: float) -> bool:
         """Wait until the server told what it has; False when time ran out."""
@@ -318,16 +313,6 @@ def seen_node(item: Mapping[str, Any]) -> NodeSeen:
         milli=_whole(capacity.get(names.MILLI_GPU)),
         healthy=seen_condition(item),
     )
-
-
-def seen_pod(item: Mapping[str, Any]) -> PodSeen:
-    """What the agent keeps of a pod on its node."""
-    metadata = item.get("metadata") or {}
-    name = PodName(
-        namespace=str(metadata.get("namespace") or ""), name=str(metadata.get("name") or "")
-    )
-    phase = (item.get("status") or {}).get("phase")
-    return PodSeen(uid=str(metadata.get("uid") or ""), name=name, phase=str(phase or ""))
 
 
 def _whole(quantity: object) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,15 @@ class Sighting:
     node: ObservedNode
     processes: dict[str, tuple[GpuProcess, ...] | None]
     """None for a GPU whose processes the driver does not list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What runs on one GPU."""
+
+    processes: tuple[GpuProcess, ...]
+    sm_percent: Mapping[int, int] | None
+    """Per cent of its time by pid; None where the hardware cannot tell."""
 
 
 class ModeChangeError(DriverError):
@@ -121,6 +130,26 @@ class Gpus:
     async def topology(self) -> tuple[Link, ...]:
         """How each pair of GPUs that answers is connected. Raises DriverError."""
         return await self._run(self._driver.topology)
+
+    async def activity(self, uuid: str, since_us: int) -> Activity | None:
+        """What runs on a GPU and how busy it keeps it; None if it does not answer.
+
+        Raises:
+            DriverUnavailableError: The driver went away.
+        """
+        return await self._run(lambda: self._activity(uuid, since_us))
+
+    def _activity(self, uuid: str, since_us: int) -> Activity | None:
+        try:
+            return Activity(
+                processes=self._driver.processes(uuid),
+                sm_percent=self._driver.utilisation(uuid, since_us),
+            )
+        except DriverUnavailableError:
+            raise
+        except NvmlError as error:
+            _log.warning("use of a GPU was not read", gpu=uuid, error=str(error))
+            return None
 
     async def set_mig_mode(self, uuid: str, *, enabled: bool) -> bool:
         """Change a GPU's MIG mode; False if the change waits for a reset of the GPU.

@@ -37,7 +37,11 @@ def news(
         after: What is so now.
         served: The layouts that GPUs were told to serve last, by UUID, also by earlier agents.
     """
-    found = [*_of_node(before, after), *_of_health(before, after)]
+    found = [
+        *_of_node(before, after),
+        *_of_health(before, after),
+        *_of_ended(before, after),
+    ]
     known = {each.gpu.uuid: each for each in before.gpus}
     for each in after.gpus:
         found += _of_gpu(known.get(each.gpu.uuid), each)
@@ -71,6 +75,19 @@ def co_tenants(report: NodeReport, ended: CoTenantsEnded) -> Iterator[tuple[PodN
             yield PodName(namespace=namespace, name=pod), said
 
 
+def over_budget(before: NodeReport, after: NodeReport) -> Iterator[tuple[PodName, str]]:
+    """The pods whose use of memory is an excess since the report before, and what to say."""
+    told = {one for one, excess in before.excesses.items() if excess.lasting}
+    for each in after.gpus:
+        for hold in each.holds:
+            excess = after.excesses.get(hold.device_id)
+            if excess is None or not excess.lasting or hold.device_id in told:
+                continue
+            if hold.holder is not None:
+                pod = PodName(namespace=hold.holder.namespace, name=hold.holder.pod)
+                yield pod, f"container {hold.holder.container} {excess} ({_name(each)})"
+
+
 def _of_node(before: NodeReport, after: NodeReport) -> Iterator[News]:
     if after.rival and after.rival != before.rival:
         yield News(reason="ManagementConflict", message=after.rival, warning=True, about_node=True)
@@ -101,6 +118,12 @@ def _of_gpu(before: GpuReport | None, after: GpuReport) -> Iterator[News]:
         )
     if after.note and (before is None or before.note != after.note):
         yield News(reason="MigProfileRenamed", message=f"{name}: {after.note}", warning=True)
+
+
+def _of_ended(before: NodeReport, after: NodeReport) -> Iterator[News]:
+    for one in sorted(set(after.accounts.lingering) - set(before.accounts.lingering)):
+        said = f"share {one.place} is kept from others: {one}; it is offered again when that ends"
+        yield News(reason="ShareStillInUse", message=said, warning=True)
 
 
 def _of_health(before: NodeReport, after: NodeReport) -> Iterator[News]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from sharing.api.node import Condition
 from sharing.layout import GpuLayout
 from sharing.node.api import NodeApi, Publication
+from sharing.node.checkpoint import PodName
 from sharing.node.infirmary import CoTenantsEnded, HealthNews
-from sharing.node.news import News, co_tenants, news
+from sharing.node.news import News, co_tenants, news, over_budget
 from sharing.node.status import NodeReport, labels_of, milli_capacity, status_of
 
 _WAIT_S: Final = 2.0
@@ -55,11 +56,16 @@ class Notice:
         """
         if self._api is None or not isinstance(news_of_health, CoTenantsEnded):
             return
-        uids = {name: uid for uid, name in (self._api.pods() or {}).items()}
-        for pod, message in co_tenants(self._told, news_of_health):
+        said = co_tenants(self._told, news_of_health)
+        self._tell_pods(self._api, "MpsClientsEnded", said)
+
+    @staticmethod
+    def _tell_pods(api: NodeApi, reason: str, said: Iterable[tuple[PodName, str]]) -> None:
+        uids = {name: uid for uid, name in (api.pods() or {}).items()}
+        for pod, message in said:
             about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace}
             about |= {"name": pod.name, "uid": uids.get(pod, "")}
-            self._api.events.record(about, "MpsClientsEnded", message, warning=True)
+            api.events.record(about, reason, message, warning=True)
 
     def _tell(self, api: NodeApi, report: NodeReport) -> None:
         about = api.gpu_node
@@ -67,6 +73,7 @@ class Notice:
             return  # told once there is an object to tell of
         if self._served is None:
             self._served = _served_before(api)
+        self._tell_pods(api, "MemoryOverBudget", over_budget(self._told, report))
         for one in news(self._told, report, self._served):
             self._record(api, about, one)
             if one.about_node:

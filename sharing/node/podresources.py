@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import grpc
+import structlog
 
 from sharing.errors import UnavailableError
 from sharing.node import checkpoint
 from sharing.node.checkpoint import PodName
 from sharing.node.held import Held, Hold, Holder
 from sharing.node.plan import Kubelet
+from sharing.node.settings import Tempo
 from sharing.node.target import Offered
 from sharing.plugin.proto import podresources_pb2 as api
 from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
@@ -22,6 +24,7 @@ from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
 if TYPE_CHECKING:
     from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerAsyncStub
 
+_log: Final = structlog.get_logger()
 SOCKET_NAME: Final = "kubelet.sock"
 _FIRST_POLL_S: Final = 0.01
 _LONGEST_POLL_S: Final = 0.2
@@ -47,6 +50,8 @@ class PodResources:
         self._folder = checkpoint_folder
         self._timeout_s = timeout_s
         self._channel: grpc.aio.Channel | None = None
+        self.entries: tuple[checkpoint.Entry, ...] = ()
+        """The kubelet's checkpoint as of the last view: it knows pods by uid."""
 
     async def view(self, pods: Mapping[str, PodName] | None = None) -> Kubelet:
         """What the kubelet offers and who holds it.
@@ -74,7 +79,7 @@ class PodResources:
                 fix="check that the kubelet runs and that its pod-resources folder is mounted",
             ) from error
         listed = tuple(_holds(answer))
-        entries = await asyncio.to_thread(checkpoint.read, self._folder)
+        entries = self.entries = await asyncio.to_thread(checkpoint.read, self._folder)
         offered = frozenset(
             Offered(device.resource_name, device_id)
             for device in allocatable.devices
@@ -97,6 +102,18 @@ class PodResources:
                     poll_s = min(poll_s * 2, _LONGEST_POLL_S)
         except TimeoutError:
             return False
+        return True
+
+    async def agrees(self, gone: AbstractSet[Offered], tempo: Tempo) -> bool:
+        """Wait until the kubelet counts none of these shares and lists who got one before.
+
+        Raises:
+            UnavailableError: The kubelet does not answer.
+        """
+        if not await self.until_withdrawn(gone, timeout_s=tempo.withdrawal_s):
+            _log.warning("kubelet still counts withdrawn shares", shares=len(gone))
+            return False
+        await asyncio.sleep(tempo.admission_s)
         return True
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sharing.node.excess import ExcessPolicy
 from sharing.node.health import HealthPolicy
 from sharing.node.retreat import RetreatPolicy
 from sharing.plugin.settings import AnswerSettings
@@ -70,6 +71,7 @@ class AgentSettings:
     mig_configs: Path | None = None
     """mig-parted's file; the Node's label ``nvidia.com/mig.config`` chooses from it then."""
     health: HealthPolicy = field(default_factory=HealthPolicy)
+    excess: ExcessPolicy = field(default_factory=ExcessPolicy)
     retreat: RetreatPolicy = field(default_factory=RetreatPolicy)
     tempo: Tempo = field(default_factory=Tempo)
 

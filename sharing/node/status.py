@@ -11,8 +11,10 @@ from typing import Final
 from sharing import names
 from sharing.api.layout import LayoutSpec
 from sharing.api.node import (
+    STILL_IN_USE,
     Condition,
     GpuNodeStatus,
+    Health,
     Holder,
     ObservedGpuStatus,
     ObservedShare,
@@ -22,6 +24,7 @@ from sharing.layout import GpuLayout
 from sharing.migprofile import MigProfile
 from sharing.node.bindings import visible_uuid
 from sharing.node.diagnosis import Patient, fault_of, health_of, healthy_condition, patients
+from sharing.node.excess import Excess
 from sharing.node.health import Ailment, is_ill
 from sharing.node.held import Hold
 from sharing.node.observed import GpuState
@@ -29,6 +32,7 @@ from sharing.node.offer import GpuOffer
 from sharing.node.plan import GpuPlan
 from sharing.node.retreat import Retreat
 from sharing.node.rivals import MIG_CONFIG_STATE
+from sharing.node.usage import Accounts
 from sharing.share import Share, worth_milli
 from sharing.size import MILLI_PER_GPU
 
@@ -56,6 +60,8 @@ class GpuReport:
     """What a person should know although all is well."""
     ailments: Mapping[str, Ailment] = field(default_factory=dict)
     """By GPU UUID, or by device id where only a MIG instance is ill."""
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    """Why shares are kept from others although nobody holds them; see ``Accounts.withheld``."""
 
     @property
     def ill(self) -> Ailment | None:
@@ -70,7 +76,15 @@ class GpuReport:
 
     def is_healthy(self, share: Share) -> bool:
         """Whether a share may be handed out."""
-        return self.usable and not is_ill(self.ailments.get(share.device_id))
+        ill = is_ill(self.ailments.get(share.device_id))
+        return self.usable and not ill and not self.why_withheld(share)
+
+    def why_withheld(self, share: Share) -> str:
+        """Which process of an ended pod keeps a share from others; empty if none does."""
+        held = any(hold.device_id == share.device_id for hold in self.holds)
+        if share.device_id in self.withheld:
+            return self.withheld[share.device_id]
+        return "" if held else self.withheld.get(share.gpu_uuid, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,10 @@ class NodeReport:
     """Who else manages the GPUs of this node."""
     silent: tuple[str, ...] = ()
     """GPUs that never answered, each with why."""
+    accounts: Accounts = field(default_factory=Accounts)
+    """What shares use."""
+    excesses: Mapping[str, Excess] = field(default_factory=dict)
+    """Shares above their memory budget, by device id."""
     mig_config: bool = False
     """Whether ``nvidia.com/mig.config`` is there and honoured, so that its state is written."""
 
@@ -126,13 +144,13 @@ def status_of(report: NodeReport, before: Iterable[Condition], now: datetime) ->
     return GpuNodeStatus(
         observed_generation=report.generation,
         driver_version=report.driver_version,
-        gpus=tuple(_gpu(each) for each in report.gpus),
+        gpus=tuple(_gpu(each, report.excesses) for each in report.gpus),
         plan=plan,
         conditions=_conditions(report, plan, {one.type: one for one in before}, now),
     )
 
 
-def _gpu(report: GpuReport) -> ObservedGpuStatus:
+def _gpu(report: GpuReport, excesses: Mapping[str, Excess]) -> ObservedGpuStatus:
     gpu = report.gpu
     return ObservedGpuStatus(
         index=gpu.index,
@@ -146,15 +164,17 @@ def _gpu(report: GpuReport) -> ObservedGpuStatus:
         health=health_of(report.ailments.get(gpu.uuid), lost=gpu.lost, cordoned=report.cordoned),
         layout=None if report.served is None else LayoutSpec.from_layout(report.served),
         shares=tuple(
-            _share(report, share, offered=offered)
+            _share(report, share, excesses.get(share.device_id), offered=offered)
             for shares, offered in ((report.offer.shares, True), (report.offer.draining, False))
             for share in shares
         ),
     )
 
 
-def _share(report: GpuReport, share: Share, *, offered: bool) -> ObservedShare:
-    visible = visible_uuid(report.gpu, share)
+def _share(
+    report: GpuReport, share: Share, excess: Excess | None, *, offered: bool
+) -> ObservedShare:
+    visible, why = visible_uuid(report.gpu, share), report.why_withheld(share)
     holders = sorted(
         {
             hold.holder
@@ -172,8 +192,17 @@ def _share(report: GpuReport, share: Share, *, offered: bool) -> ObservedShare:
         holders=tuple(
             Holder(namespace=one.namespace, pod=one.pod, container=one.container) for one in holders
         ),
-        fault=fault_of(report.ailments, report.gpu.uuid, share.device_id),
+        fault=fault_of(report.ailments, report.gpu.uuid, share.device_id) or _still_in_use(why),
+        over_budget_since=_stamp(datetime.fromtimestamp(excess.since, UTC))
+        if excess is not None and excess.lasting
+        else None,
     )
+
+
+def _still_in_use(why: str) -> Health | None:
+    if not why:
+        return None
+    return Health(healthy=False, state="unhealthy", reason=STILL_IN_USE, message=why)
 
 
 def _milli(gpu: GpuState, share: Share) -> int:

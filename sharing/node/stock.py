@@ -35,6 +35,8 @@ class Knowledge:
     retreats: Mapping[str, Retreat] = field(default_factory=dict)
     """Layouts that were given up for a while, and for how long that lasts."""
     gpus: Mapping[str, Acquaintance] = field(default_factory=dict)
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    """What processes of ended pods still use, by device id or GPU UUID, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,7 @@ def take_stock(
             holds=holds,
             refused=intent.refused,
             ailments=known.ailments,
+            withheld=known.withheld,
         )
     served = known.served.get(gpu.uuid)
     plan = plan_gpu(gpu, intent.layout, kubelet, served=served)
@@ -97,6 +100,7 @@ def take_stock(
         retreat=intent.retreat,
         note=intent.note,
         ailments=known.ailments,
+        withheld=known.withheld,
     )
 
 

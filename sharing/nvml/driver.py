@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self
 
@@ -34,6 +35,7 @@ from sharing.nvml.observed import (
     ProcessKind,
 )
 from sharing.nvml.roster import Roster
+from sharing.nvml.utilisation import process_utilisation
 from sharing.nvml.watching import EventWatch
 
 _MIB: Final = 1 << 20
@@ -110,6 +112,11 @@ class Driver:
             told = self._bound().attempt(call, handle, default=(), subject=f"GPU {uuid}")
             found += [_process(entry, kind) for entry in told]
         return tuple(sorted(found, key=lambda each: (each.pid, each.kind)))
+
+    def utilisation(self, uuid: str, since_us: int) -> Mapping[int, int] | None:
+        """Per cent of a GPU's time by pid; see ``utilisation.process_utilisation``."""
+        handle = self._handle(uuid)
+        return process_utilisation(self._bound(), handle, since_us, f"GPU {uuid}")
 
     def topology(self) -> tuple[Link, ...]:
         """How each pair of GPUs is connected; GPUs that do not answer are left out."""
