@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,9 @@ class Binding:
             return getattr(self.nvml, function)(*arguments)
         except self.nvml.NVMLError as error:
             raise refusal(error.value, function, subject) from error
+        except self.nvml.NVMLLibraryMismatchError as error:
+            # What pynvml makes of a missing function behind some of its unversioned names.
+            raise refusal(Code.FUNCTION_NOT_FOUND, function, subject) from error
 
     def attempt(self, name: str, *arguments: Any, default: Any, subject: str = "") -> Any:
         """Call ``nvml<name>``, with a default for boards and drivers that cannot answer."""
@@ -50,6 +54,26 @@ class Binding:
             if error.code in UNANSWERABLE:
                 return default
             raise
+
+    def newest(
+        self, name: str, versions: Sequence[str], *arguments: Any, default: Any, subject: str
+    ) -> Any:
+        """As ``attempt``, by the first version of a call that the driver has.
+
+        Args:
+            name: The call without its version.
+            versions: Suffixes such as ``_v3``, newest first.
+            arguments: The same for each version.
+            default: For boards and drivers that cannot answer any of them.
+            subject: As for ``call``.
+        """
+        for version in versions:
+            try:
+                return self.call(f"{name}{version}", *arguments, subject=subject)
+            except NvmlError as error:
+                if error.code not in UNANSWERABLE:
+                    raise
+        return default
 
     def text(self, name: str, *arguments: Any, subject: str = "GPU driver") -> str:
         """Call a function that answers with a text; older pynvml answered in bytes."""

@@ -44,6 +44,8 @@ _PROCESS_CALLS: Final = {
     ProcessKind.GRAPHICS: "DeviceGetGraphicsRunningProcesses",
     ProcessKind.MPS: "DeviceGetMPSComputeRunningProcesses",
 }
+_PROCESS_VERSIONS: Final = ("_v3", "_v2")
+"""The third came with R510; both answer in the same words."""
 
 
 class Driver:
@@ -109,7 +111,9 @@ class Driver:
         """
         handle, found = self._handle(uuid), []
         for kind, call in _PROCESS_CALLS.items():
-            told = self._bound().attempt(call, handle, default=(), subject=f"GPU {uuid}")
+            told = self._bound().newest(
+                call, _PROCESS_VERSIONS, handle, default=(), subject=f"GPU {uuid}"
+            )
             found += [_process(entry, kind) for entry in told]
         return tuple(sorted(found, key=lambda each: (each.pid, each.kind)))
 

@@ -14,18 +14,21 @@ _MIB: Final = 1 << 20
 _MOST_PERCENT: Final = 100
 
 
+@export("nvmlDeviceGetComputeRunningProcesses_v2")
 @export("nvmlDeviceGetComputeRunningProcesses_v3")
 def compute_processes(session: Session, handle: Any, amount: Any, array: Any) -> None:
     """Processes with a compute context."""
     _answer(session, handle, ProcessKind.COMPUTE, (amount, array))
 
 
+@export("nvmlDeviceGetGraphicsRunningProcesses_v2")
 @export("nvmlDeviceGetGraphicsRunningProcesses_v3")
 def graphics_processes(session: Session, handle: Any, amount: Any, array: Any) -> None:
     """Processes with a graphics context."""
     _answer(session, handle, ProcessKind.GRAPHICS, (amount, array))
 
 
+@export("nvmlDeviceGetMPSComputeRunningProcesses_v2")
 @export("nvmlDeviceGetMPSComputeRunningProcesses_v3")
 def mps_processes(session: Session, handle: Any, amount: Any, array: Any) -> None:
     """Clients of an MPS server."""
