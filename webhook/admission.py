@@ -61,16 +61,15 @@ def admit_pod(
     pod: dict[str, Any], namespace: str, policies: Policies, inventory: Inventory | None
 ) -> Verdict:
     """The verdict on a pod that is about to be created in a namespace."""
-    return admit_governed(pod, namespace, policies.profile_for(namespace), inventory)
-
-
-def admit_governed(
-    pod: dict[str, Any], namespace: str, governing: Governing, inventory: Inventory | None
-) -> Verdict:
-    """The same, with what governs the namespace looked up."""
+    governing = policies.profile_for(namespace)
     if governing.untouched:
         return _ungoverned(pod, namespace)
-    return judge(pod, f"pod {namespace}/{_name(pod)}", governing, inventory)
+    return judge(pod, subject_of(pod, namespace), governing, inventory)
+
+
+def subject_of(pod: Mapping[str, Any], namespace: str) -> str:
+    """What messages call a pod."""
+    return f"pod {namespace}/{_name(pod)}"
 
 
 def admit_workload(
@@ -164,7 +163,7 @@ def _debug(review: Review, governing: Governing) -> Verdict:
     try:
         check_debug_containers(pod, review.old_object or {}, profile)
     except PolicyError as error:
-        refusal = denied(error, f"pod {review.namespace}/{_name(pod)}")
+        refusal = denied(error, subject_of(pod, review.namespace))
         if profile.spec.enforcement is Enforcement.ENFORCE:
             return refusal
         return unenforced(refusal, profile)

@@ -1,62 +1,107 @@
 """Pods that are alike: a controller makes many from one template, and they get one verdict.
 
-A verdict on a new pod is a function of what is kept of the pod here, of what governs it and of the
-inventory, and that function sees nothing else. So an answer that is remembered is the answer that
-would be given again; it is forgotten with the policy or the inventory that it stands on.
+A verdict on a new pod is a function of the pod's essence, of the profile and of the inventory;
+that function sees nothing else but the pod's name, which only messages say. So a verdict that is
+remembered is the one that would be given again; it goes with the profile and the inventory that it
+stands on. Its part of an answer is remembered with it, since to write it costs as much.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
+from sharing.api.profile import SharingProfile
 from sharing.inventory import Inventory
-from webhook.admission import admit, admit_governed, is_new_pod
+from webhook.admission import admit, is_new_pod, subject_of
+from webhook.essence import essence
+from webhook.judgement import judge
 from webhook.policies import Governing, Policies
 from webhook.review import Review
-from webhook.verdict import Verdict
+from webhook.verdict import Verdict, render
 
-LONGEST: Final = 32 * 1024
-"""Bytes of a review whose verdict is remembered."""
-_MOST: Final = 256
-"""How many are: 8 MiB at the most."""
-_BESIDE: Final = frozenset({"managedFields", "ownerReferences"})
-"""Metadata that says who made a pod, not what it is."""
-_TOKEN_VOLUME: Final = re.compile(
-    rb'"kube-api-access-[a-z0-9]{5}"(?=,"projected":|,"readOnly":true,"mountPath":"'
-    rb'/var/run/secrets/kubernetes\.io/serviceaccount")'
+LONGEST: Final = 16 * 1024
+"""Bytes of an essence whose verdict is remembered; ordinary pods have one or two thousand."""
+_MOST: Final = 512
+"""How many are: 8 MiB of essences at the most, and verdicts about as long."""
+_SUBJECT: Final = "pod"
+"""What messages that are remembered begin with, in place of a pod's name."""
+_BEFORE_UID: Final = (
+    b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
 )
-_TOKEN_VOLUME_NAME: Final = b'"kube-api-access-xxxxx"'
-"""The volume of the service account's token, which is named anew for each pod.
-
-Source: kubernetes/kubernetes, plugin/pkg/admission/serviceaccount.
-"""
 
 
-def admit_alike(review: Review, policies: Policies, inventory: Inventory | None) -> Verdict:
-    """As ``admit``, remembered for pods that are alike."""
-    if not is_new_pod(review) or review.object is None:
-        return admit(review, policies, inventory)
-    governing = policies.profile_for(review.namespace)
-    if governing.profile is None:
-        return admit_governed(review.object, review.namespace, governing, inventory)
-    return _remembered(_kept(review.object), review.namespace, governing, inventory)
+class Ruling(NamedTuple):
+    """A verdict, and the answer that tells it."""
+
+    verdict: Verdict
+    after_uid: bytes
+    """The answer from the end of the request's uid on."""
+
+    def answer(self, uid: str) -> bytes:
+        """The answer to the request of this uid, as JSON."""
+        return b"%b%b%b" % (_BEFORE_UID, orjson.dumps(uid), self.after_uid)
 
 
-def _kept(pod: dict[str, Any]) -> bytes:
-    """All that a verdict may depend on, as JSON: name, labels, annotations, spec."""
-    metadata = pod.get("metadata")
-    if isinstance(metadata, dict):
-        metadata = {key: value for key, value in metadata.items() if key not in _BESIDE}
-    kept = orjson.dumps({"metadata": metadata, "spec": pod.get("spec")})
-    return _TOKEN_VOLUME.sub(_TOKEN_VOLUME_NAME, kept)
+def rule(review: Review, policies: Policies, inventory: Inventory | None) -> Ruling:
+    """The ruling on a review: ``admit``, remembered for pods that are alike."""
+    pod = review.object
+    if pod is None or not is_new_pod(review):
+        return ruling_of(admit(review, policies, inventory))
+    profile = policies.profile_for(review.namespace).profile
+    kept = None if profile is None else _kept(pod)
+    if profile is None or kept is None:
+        return ruling_of(admit(review, policies, inventory))
+    found = _memory(inventory)(kept, profile)
+    if _is_told_of(found.verdict):
+        return ruling_of(_told_of(subject_of(pod, review.namespace), found.verdict))
+    return found
 
 
-@lru_cache(maxsize=_MOST)
-def _remembered(
-    kept: bytes, namespace: str, governing: Governing, inventory: Inventory | None
-) -> Verdict:
-    return admit_governed(orjson.loads(kept), namespace, governing, inventory)
+def _kept(pod: dict[str, Any]) -> bytes | None:
+    try:
+        kept = essence(pod)
+    except TypeError:
+        return None
+    return kept if len(kept) <= LONGEST else None
+
+
+@lru_cache(maxsize=2)
+def _memory(inventory: Inventory | None) -> Callable[[bytes, SharingProfile], Ruling]:
+    """From an essence and a profile to their ruling, under one inventory.
+
+    With the inventory goes what was said of it, and with that the inventory itself: a large one
+    takes megabytes, and nodes come and go.
+    """
+
+    @lru_cache(maxsize=_MOST)
+    def remembered(kept: bytes, profile: SharingProfile) -> Ruling:
+        governing = Governing(profile=profile)
+        return ruling_of(judge(orjson.loads(kept), _SUBJECT, governing, inventory))
+
+    return remembered
+
+
+def ruling_of(verdict: Verdict) -> Ruling:
+    """A verdict with the answer that tells it."""
+    _, _, after = orjson.dumps(render(verdict, "")).partition(_BEFORE_UID + b'""')
+    return Ruling(verdict, after)
+
+
+def _is_told_of(verdict: Verdict) -> bool:
+    """Whether a verdict names the pod: a denial does, or what is said in place of one."""
+    return bool(verdict.message) or "message" in verdict.audit_annotations
+
+
+def _told_of(subject: str, verdict: Verdict) -> Verdict:
+    """A verdict on any pod as one on this pod."""
+    said = {
+        key: subject + value.removeprefix(_SUBJECT) if key == "message" else value
+        for key, value in verdict.audit_annotations.items()
+    }
+    message = verdict.message and subject + verdict.message.removeprefix(_SUBJECT)
+    return replace(verdict, message=message, audit_annotations=said)

@@ -13,7 +13,7 @@ import orjson
 
 from sharing.inventory import Inventory
 from webhook.admission import admit
-from webhook.alike import LONGEST, admit_alike
+from webhook.alike import Ruling, rule, ruling_of
 from webhook.limits import decode
 from webhook.outcome import Answer, Outcome, outcome_of, refusal
 from webhook.policies import Policies
@@ -23,7 +23,7 @@ from webhook.verdict import Verdict, render
 
 _MALFORMED_CODE = 400
 
-Decide = Callable[[Review, Policies, Inventory | None], Verdict]
+Rule = Callable[[Review, Policies, Inventory | None], Ruling]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +48,27 @@ def answer_body(body: bytes, snapshot: Snapshot) -> Answered:
         review = parse_review(decoded)
     except MalformedReviewError as error:
         return _malformed(error, decoded)
-    # What a large pod keeps of itself is soon too long to be remembered.
-    decide = admit_alike if len(body) <= LONGEST else admit
-    return answer_review(review, snapshot, decide)
+    return _answered(review, snapshot, rule)
 
 
-def answer_review(review: Review, snapshot: Snapshot, decide: Decide = admit) -> Answered:
-    """The answer to a review that could be read."""
+def answer_review(review: Review, snapshot: Snapshot) -> Answered:
+    """The answer to a review that could be read, with nothing remembered."""
+    return _answered(review, snapshot, _rule_anew)
+
+
+def _rule_anew(review: Review, policies: Policies, inventory: Inventory | None) -> Ruling:
+    return ruling_of(admit(review, policies, inventory))
+
+
+def _answered(review: Review, snapshot: Snapshot, decide: Rule) -> Answered:
     try:
-        verdict = decide(review, snapshot.policies, snapshot.inventory)
-        rendered = orjson.dumps(render(verdict, review.uid))
+        ruling = decide(review, snapshot.policies, snapshot.inventory)
+        rendered = ruling.answer(review.uid)
     except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit nor hang
         # Not a verdict: the failurePolicy decides, and the user reads this sentence.
         sentence = f"review {review.uid} could not be decided because of a fault in the webhook"
         return Answered(answer=refusal(Outcome.FAILED, sentence), review=review, fault=error)
+    verdict = ruling.verdict
     answer = Answer(outcome=outcome_of(verdict.kind), body=rendered)
     return Answered(answer=answer, review=review, verdict=verdict)
 
