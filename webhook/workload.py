@@ -18,6 +18,7 @@ import orjson
 
 from sharing.errors import InputError
 from sharing.names import FRACTION, GPU, PREFIX
+from webhook.applied import applied_to
 from webhook.container import Container, containers_of, mapping
 from webhook.fraction import parse_fraction
 from webhook.patch import PatchOperation, remove_members, replace, set_members
@@ -25,6 +26,9 @@ from webhook.resources import amount_of
 
 FRACTIONS_ANNOTATION: Final = "status.gpu.sharing/fractions"
 """On a workload: the fractions that we wrote into its templates, as JSON."""
+
+_APPLIED: Final = "applied"
+"""In the record: which file had been applied when we wrote it."""
 
 TemplatePath = tuple[str, ...]
 """Keys that lead to a template; ``*`` stands for each member of a list or map."""
@@ -151,28 +155,35 @@ def legalise(
     if not rewrites:
         return Legalised(templates=raws)
     annotations = mapping(mapping(workload, "metadata"), "annotations")
-    known = _read(annotations.get(FRACTIONS_ANNOTATION))
+    known, digest = _read(annotations.get(FRACTIONS_ANNOTATION))
+    applied = applied_to(annotations, digest)
     written: dict[str, dict[str, str]] = {}
     operations: list[PatchOperation] = []
     changed = []
     for template in templates:
-        after, fractions, done = _normalise(template, known.get(template.path, {}))
+        ours = known.get(template.path, {})
+        whole = applied.whole_in(template.path) if ours and applied.value else frozenset()
+        after, fractions, done = _normalise(template, ours, whole)
         changed.append(after)
         operations += done
         if fractions:
             written[template.path] = fractions
-    operations += _record(workload, annotations, written)
+    operations += _record(workload, annotations, written, applied.digest)
     return Legalised(templates=tuple(changed), operations=tuple(operations))
 
 
 def _record(
-    workload: Mapping[str, Any], annotations: Mapping[str, Any], written: Mapping[str, Any]
+    workload: Mapping[str, Any],
+    annotations: Mapping[str, Any],
+    written: Mapping[str, Any],
+    digest: str,
 ) -> Iterable[PatchOperation]:
     metadata = workload.get("metadata")
     if not isinstance(metadata, dict):
         return
     if written:
-        text = orjson.dumps(written, option=orjson.OPT_SORT_KEYS).decode()
+        record = {**written, _APPLIED: digest} if digest else written
+        text = orjson.dumps(record, option=orjson.OPT_SORT_KEYS).decode()
         current = metadata.get("annotations")
         yield from set_members("/metadata/annotations", current, {FRACTIONS_ANNOTATION: text})
     else:
@@ -180,9 +191,15 @@ def _record(
 
 
 def _normalise(
-    template: Template, known: Mapping[str, str]
+    template: Template, known: Mapping[str, str], whole: frozenset[str]
 ) -> tuple[dict[str, Any], dict[str, str], list[PatchOperation]]:
-    """One template with legal amounts, the fractions that stand in it by us, and the patch."""
+    """One template with legal amounts, the fractions that stand in it by us, and the patch.
+
+    Args:
+        template: The template.
+        known: The fractions that we wrote into it, by container.
+        whole: Containers for which a file that was applied since then asks for whole GPUs.
+    """
     raw = template.raw
     annotations = dict(mapping(mapping(raw, "metadata"), "annotations"))
     before = dict(annotations)
@@ -199,6 +216,8 @@ def _normalise(
         if part is not None and _says(annotations.get(key), part):
             operations += _whole(template.path, container)
             _put(spec, container)
+        elif is_ours and container.name in whole:
+            del annotations[key]
         elif is_ours and _names_gpu(container):
             fractions[container.name] = annotations[key]
         elif is_ours:
@@ -279,14 +298,16 @@ def _decimal(part: Fraction) -> str:
     return f"0.{billionths:09d}".rstrip("0") if billionths < _DIGITS else "1"
 
 
-def _read(text: object) -> dict[str, dict[str, str]]:
-    """The record, or as much of it as can be read."""
+def _read(text: object) -> tuple[dict[str, dict[str, str]], str]:
+    """The record, or as much of it as can be read; and which file had been applied then."""
     if not isinstance(text, str):
-        return {}
+        return {}, ""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return {}
+        return {}, ""
     if not isinstance(value, dict):
-        return {}
-    return {path: entry for path, entry in value.items() if isinstance(entry, dict)}
+        return {}, ""
+    digest = value.get(_APPLIED)
+    known = {path: entry for path, entry in value.items() if isinstance(entry, dict)}
+    return known, digest if isinstance(digest, str) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -283,3 +284,56 @@ def test_a_workload_of_thousands_of_templates_is_answered_soon() -> None:
     jobs = [{"template": {"spec": {"template": template}}}] * 5000
     manifest = {"kind": "JobSet", "metadata": {"name": "x"}, "spec": {"replicatedJobs": jobs}}
     assert len(judge_workload(manifest)[0].grants) == 64
+
+
+def applied_file(limits: dict[str, Any], **annotations: str) -> str:
+    file = deployment(pod(container(limits=limits), annotations=annotations))
+    return json.dumps(file)
+
+
+def filed(live: dict[str, Any], file: str) -> dict[str, Any]:
+    """The live object with what kubectl keeps of an applied file."""
+    changed = copy.deepcopy(live)
+    annotations = changed["metadata"].setdefault("annotations", {})
+    annotations["kubectl.kubernetes.io/last-applied-configuration"] = file
+    return changed
+
+
+def test_a_whole_gpu_in_a_newly_applied_file_outranks_the_fraction_before() -> None:
+    """A three-way merge shows no change: the amount is the one that we had written."""
+    _, live = judge_workload(
+        filed(deployment(pod(container(limits=dict(QUARTER)))), applied_file(QUARTER))
+    )
+    verdict, after = judge_workload(filed(live, applied_file({"nvidia.com/gpu": 1})))
+    assert template_of(after)["metadata"]["annotations"] == {}
+    assert FRACTIONS_ANNOTATION not in after["metadata"]["annotations"]
+    assert verdict.grants[0].request == "nvidia.com/gpu: 1"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        applied_file(QUARTER),
+        applied_file({"nvidia.com/gpu": "junk"}),
+        applied_file({}),
+        applied_file({"nvidia.com/gpu": 1}, **{"main.gpu.sharing/fraction": "0.25"}),
+        applied_file({"nvidia.com/gpu": 1}, **{"gpu.sharing/fraction": "0.25"}),
+        "junk",
+        "[]",
+        '{"spec": 7}',
+    ],
+)
+def test_only_a_file_that_asks_for_a_whole_gpu_takes_a_fraction_off(file: str) -> None:
+    _, live = judge_workload(deployment(pod(container(limits=dict(QUARTER)))))
+    _, after = judge_workload(filed(live, file))
+    assert template_of(after) == template_of(live)
+
+
+def test_a_file_from_before_the_fraction_takes_nothing_off() -> None:
+    """kubectl edit and replace leave the applied file as it was."""
+    live = filed(
+        deployment(pod(container(limits=dict(QUARTER)))), applied_file({"nvidia.com/gpu": 1})
+    )
+    _, after = judge_workload(live)
+    scaled = {**after, "spec": {**after["spec"], "replicas": 3}}
+    assert judge_workload(scaled)[0].operations == ()

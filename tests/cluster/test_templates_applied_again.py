@@ -1,0 +1,158 @@
+"""A fraction in a template, and the same file applied again: a person's kubectl, our webhook.
+
+The API server refuses ``nvidia.com/gpu: 250m`` in a template, so it becomes the annotation form
+there. What a second apply makes of our result is decided by kubectl and the API server; the
+embedded one must agree with the real one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from embedded.apiserver import ApiServer
+from sharing.cluster.client import Client
+from sharing.names import MODE_LABEL
+from tests.cluster.needs import Tier
+from tests.support.governed import governed
+from tests.support.kubectl import Kubectl
+from webhook.workload import FRACTIONS_ANNOTATION
+
+GPU: Final = "nvidia.com/gpu"
+KEY: Final = "main.gpu.sharing/fraction"
+SERVER_SIDE: Final = ("--server-side",)
+EMBEDDED, REAL = "embedded", "real"
+
+
+@pytest.fixture(
+    params=[EMBEDDED, pytest.param(REAL, marks=pytest.mark.cluster(Tier.CONTROL_PLANE.value))]
+)
+async def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Path]:
+    """An administrator's way into an API server."""
+    if request.param == REAL:
+        yield request.getfixturevalue("control_plane").access.kubeconfig()
+        return
+    async with ApiServer(tls=True) as running:
+        yield running.write_kubeconfig(tmp_path / "config")
+
+
+@pytest.fixture
+async def kubectl(kubeconfig: Path, tmp_path: Path) -> AsyncIterator[Kubectl]:
+    async with (
+        Client.from_kubeconfig(kubeconfig) as client,
+        governed(client, {"team": {MODE_LABEL: "mps"}}) as made,
+    ):
+        yield Kubectl(config=kubeconfig, folder=tmp_path, namespace=made.namespaces["team"])
+
+
+def deployment(amount: str | None, **annotations: str) -> str:
+    """A Deployment as a person writes it, as JSON."""
+    resources: dict[str, Any] = {"limits": {"cpu": "1"}}
+    if amount is not None:
+        resources["limits"][GPU] = amount
+    template: dict[str, Any] = {
+        "metadata": {"labels": {"app": "web"}, "annotations": {"mine": "1", **annotations}},
+        "spec": {"containers": [{"name": "main", "image": "app:1", "resources": resources}]},
+    }
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
+    metadata = {"name": "web"}
+    return json.dumps(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    )
+
+
+async def stored(kubectl: Kubectl) -> tuple[dict[str, str], dict[str, str], str | None]:
+    """The container's limits, the template's annotations, and our record."""
+    found = await kubectl.get("deployment", "web")
+    template = found["spec"]["template"]
+    limits = template["spec"]["containers"][0]["resources"]["limits"]
+    record = found["metadata"].get("annotations", {}).get(FRACTIONS_ANNOTATION)
+    return limits, template["metadata"]["annotations"], record
+
+
+QUARTER: Final = ({"cpu": "1", GPU: "1"}, {"mine": "1", KEY: "0.25"})
+HALF: Final = ({"cpu": "1", GPU: "1"}, {"mine": "1", KEY: "0.5"})
+
+
+@pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
+async def test_the_same_file_applied_again_changes_nothing(
+    kubectl: Kubectl, how: tuple[str, ...]
+) -> None:
+    said = await kubectl("apply", *how, "-f", "-", stdin=deployment("250m"))
+    assert "-> gpu.sharing/mps-1of4" in said, "what each pod will become is told"
+    first = await stored(kubectl)
+    before = (await kubectl.get("deployment", "web"))["metadata"]["generation"]
+    assert first[:2] == QUARTER
+    for _ in range(2):
+        said = await kubectl("apply", *how, "-f", "-", stdin=deployment("250m"))
+        assert "-> gpu.sharing/mps-1of4" in said
+        assert await stored(kubectl) == first
+    after = (await kubectl.get("deployment", "web"))["metadata"]["generation"]
+    assert after == before, "nothing to roll out"
+
+
+@pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
+async def test_a_changed_file_outranks_what_we_wrote(
+    kubectl: Kubectl, how: tuple[str, ...]
+) -> None:
+    await kubectl("apply", *how, "-f", "-", stdin=deployment("250m"))
+    await kubectl("apply", *how, "-f", "-", stdin=deployment("500m"))
+    assert (await stored(kubectl))[:2] == HALF
+    await kubectl("apply", *how, "-f", "-", stdin=deployment(None))
+    assert await stored(kubectl) == ({"cpu": "1"}, {"mine": "1"}, None)
+
+
+async def test_a_whole_gpu_in_place_of_a_fraction_is_whole(kubectl: Kubectl) -> None:
+    """The new amount is the one that we had written; only the file tells."""
+    await kubectl("apply", "-f", "-", stdin=deployment("250m"))
+    await kubectl("label", "deployment", "web", "tier=front")
+    assert (await stored(kubectl))[:2] == QUARTER
+    await kubectl("apply", "-f", "-", stdin=deployment("1"))
+    assert await stored(kubectl) == ({"cpu": "1", GPU: "1"}, {"mine": "1"}, None)
+
+
+async def test_a_whole_gpu_applied_by_the_server_needs_the_fraction_taken_off(
+    kubectl: Kubectl,
+) -> None:
+    """No part of the request tells it from a change elsewhere; the warning says what holds."""
+    await kubectl("apply", *SERVER_SIDE, "-f", "-", stdin=deployment("250m"))
+    said = await kubectl("apply", *SERVER_SIDE, "-f", "-", stdin=deployment("1"))
+    assert "main.gpu.sharing/fraction: 0.25 -> gpu.sharing/mps-1of4" in said
+    patch = json.dumps({"spec": {"template": {"metadata": {"annotations": {KEY: None}}}}})
+    await kubectl("patch", "deployment", "web", "-p", patch)
+    assert await stored(kubectl) == ({"cpu": "1", GPU: "1"}, {"mine": "1"}, None)
+
+
+@pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
+async def test_the_author_s_own_key_is_never_overwritten(
+    kubectl: Kubectl, how: tuple[str, ...]
+) -> None:
+    own = {KEY: "1/4"}
+    await kubectl("apply", *how, "-f", "-", stdin=deployment("250m", **own))
+    first = await stored(kubectl)
+    assert first == ({"cpu": "1", GPU: "1"}, {"mine": "1", KEY: "1/4"}, None)
+    await kubectl("apply", *how, "-f", "-", stdin=deployment("250m", **own))
+    assert await stored(kubectl) == first
+
+
+async def test_other_verbs_keep_what_was_applied(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", stdin=deployment("250m"))
+    first = await stored(kubectl)
+    await kubectl("scale", "deployment", "web", "--replicas", "3")
+    await kubectl("label", "deployment", "web", "tier=front")
+    await kubectl("set", "image", "deployment/web", "main=app:2")
+    assert await stored(kubectl) == first
+    await kubectl("replace", "-f", "-", stdin=deployment("500m"))
+    assert (await stored(kubectl))[:2] == HALF
+
+
+async def test_server_side_after_client_side_conflicts_as_for_any_user(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", stdin=deployment("250m"))
+    first = await stored(kubectl)
+    again = ("apply", *SERVER_SIDE, "--force-conflicts", "-f", "-")
+    await kubectl(*again, stdin=deployment("250m"))
+    assert (await stored(kubectl))[:2] == first[:2]
