@@ -25,6 +25,8 @@ class Surroundings:
     """Whether a share may be handed out now."""
     device_nodes: Callable[[GpuState, Share], tuple[str, ...]] = lambda _gpu, _share: ()
     """Device files of a share inside a container."""
+    info_file: Callable[[str], str | None] = lambda _device_id: None
+    """The file on the host that tells user code of a share, by device id."""
 
 
 def bind(
@@ -53,6 +55,7 @@ def _binding(gpu: GpuState, share: Share, around: Surroundings) -> ShareBinding:
         numa_node=gpu.numa_node,
         healthy=around.is_healthy(share),
         mps=_mps(gpu, share, around),
+        info_file=around.info_file(share.device_id),
     )
 
 

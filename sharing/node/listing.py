@@ -26,6 +26,7 @@ from sharing.node.target import Offered, offered
 from sharing.plugin.binding import ShareBinding
 from sharing.plugin.errors import PluginError
 from sharing.plugin.plugins import DevicePlugins
+from sharing.plugin.sharefile import ShareFiles
 from sharing.share import Share
 
 _log: Final = structlog.get_logger()
@@ -55,6 +56,7 @@ class Listing:
         self._device_nodes = _files_of(settings)
         self._reports: tuple[GpuReport, ...] | None = None
         self._told: Told | None = None
+        self._files = ShareFiles(make_folder(settings.state_dir / "shares"))
         self._last = LastList(settings.state_dir / "offered.json", boot_id())
         self.told: frozenset[Offered] = frozenset()
         """The shares that the kubelet was told of last and may hand out."""
@@ -73,6 +75,7 @@ class Listing:
         told = await asyncio.to_thread(self._last.recall, ill)
         self.told = frozenset(Offered(one.resource, one.device_id) for one in told.listed)
         try:
+            await asyncio.to_thread(self._files.write, (*told.listed, *told.held))
             await self.plugins.advertise(told.listed, held=told.held)
         except PluginError as error:  # the first turn says it again, and what to do
             _log.warning("last list was not told", error=str(error))
@@ -109,7 +112,9 @@ class Listing:
             self._told = None  # what a failure leaves behind is not known
             if before is not None and (stays := before.without(now)).listed != before.listed:
                 await asyncio.to_thread(self._last.keep, stays)
+            await asyncio.to_thread(self._files.write, (*now.listed, *now.held))
             await self.plugins.advertise(now.listed, held=now.held)
+            await asyncio.to_thread(self._files.tidy, (*now.listed, *now.held))
             await asyncio.to_thread(self._last.keep, now)
             self._told = now
 
@@ -128,6 +133,7 @@ class Listing:
                 folders=self._daemons.folders,
                 is_healthy=partial(self._is_healthy, current),
                 device_nodes=self._device_nodes,
+                info_file=self._files.path_of,
             )
             pairs.append(bind(report.gpu, report.offer, around))
         listed, held = flattened(pairs)

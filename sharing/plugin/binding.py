@@ -10,6 +10,7 @@ Source: CDI specification 0.5, "containerEdits"; observed on Kubernetes 1.37 wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +27,9 @@ MEMORY_ENV: Final = "GPU_SHARING_MEMORY_MIB"
 THREADS_ENV: Final = "GPU_SHARING_THREAD_PERCENTAGE"
 SHARES_ENV: Final = "GPU_SHARING_SHARES"
 DEVICES_ENV: Final = "GPU_SHARING_DEVICES"
+FILES_ENV: Final = "GPU_SHARING_FILES"
+FILES_FOLDER: Final = "/etc/gpu-sharing/shares"
+"""Where a container finds a file for each of its shares."""
 
 
 class Visibility(StrEnum):
@@ -72,6 +76,8 @@ class ShareBinding:
     numa_node: int | None = None
     healthy: bool = True
     mps: MpsBinding | None = None
+    info_file: str | None = None
+    """The file on the host that tells user code of the share; see ``sharefile``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +134,9 @@ def container_edits(
     ordered = sorted(bindings, key=lambda binding: binding.device_id)
     nodes = {node for binding in ordered for node in binding.device_nodes}
     env = _env(ordered, settings.visibility) | dict(settings.driver.env)
-    mounts = {mount for binding in ordered for mount in _mps_mounts(binding)}
+    mounts = {
+        mount for binding in ordered for mount in (*_mps_mounts(binding), *_file_mounts(binding))
+    }
     return ContainerEdits(
         env=tuple(sorted(env.items())),
         device_nodes=tuple(sorted(nodes | set(settings.driver.device_nodes))),
@@ -156,6 +164,9 @@ def _env(bindings: Sequence[ShareBinding], visibility: Visibility) -> dict[str, 
         SHARES_ENV: ",".join(binding.device_id for binding in bindings),
         DEVICES_ENV: visible,
     }
+    files = [mount.container_path for binding in bindings for mount in _file_mounts(binding)]
+    if files:
+        env[FILES_ENV] = ",".join(files)
     if first.mps is not None:
         env |= {
             "CUDA_MPS_PIPE_DIRECTORY": first.mps.pipe_dir,
@@ -166,6 +177,18 @@ def _env(bindings: Sequence[ShareBinding], visibility: Visibility) -> dict[str, 
             THREADS_ENV: str(first.mps.thread_percentage),
         }
     return env
+
+
+def file_name(device_id: str) -> str:
+    """The name of a share's file; a colon parts the halves of a mount in too many tools."""
+    return re.sub(r"[:/]+", "_", device_id) + ".json"
+
+
+def _file_mounts(binding: ShareBinding) -> tuple[Mount, ...]:
+    if binding.info_file is None:
+        return ()
+    path = f"{FILES_FOLDER}/{file_name(binding.device_id)}"
+    return (Mount(host_path=binding.info_file, container_path=path, read_only=True),)
 
 
 def _mps_mounts(binding: ShareBinding) -> tuple[Mount, ...]:
