@@ -88,8 +88,15 @@ def is_there(access: Access, path: str) -> bool:
     return True
 
 
-def bound_account(access: Access, name: str, node: str) -> Path:
-    """A kubeconfig of one of our service accounts, as a pod of it on a node has it."""
+def bound_account(access: Access, name: str, node: str, *, server: str = "") -> Path:
+    """A kubeconfig of one of our service accounts, as a pod of it on a node has it.
+
+    Args:
+        access: The cluster.
+        name: Of the account.
+        node: That the pod is bound to.
+        server: Address of the API server from there; as from here if empty.
+    """
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -98,7 +105,9 @@ def bound_account(access: Access, name: str, node: str) -> Path:
             "nodeName": node,
             "serviceAccountName": name,
             "automountServiceAccountToken": False,
-            "containers": [{"name": "main", "image": "registry.example/app:1"}],
+            "containers": [
+                {"name": "main", "image": "registry.example/app:1", "imagePullPolicy": "Never"}
+            ],
         },
     }
     made = access.call("POST", path_of(pod, collection=True), pod)
@@ -116,7 +125,7 @@ def bound_account(access: Access, name: str, node: str) -> Path:
     answer = access.call("POST", f"{accounts}/{name}/token", asked)
     return write_kubeconfig(
         access.folder / f"{metadata['name']}.kubeconfig",
-        access.server,
+        server or access.server,
         access.ca,
         str(answer["status"]["token"]),
     )
