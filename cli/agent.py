@@ -89,6 +89,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="PORT",
     help="Port of probes and metrics; none if not given.",
 )
+@click.option(
+    "--no-share-metrics",
+    is_flag=True,
+    help="Leave out the metrics whose labels name shares and pods.",
+)
 @click.pass_obj
 def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     invocation: Invocation,
@@ -107,6 +112,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     end_mps: bool,
     health_policy: Path | None,
     metrics_port: int | None,
+    no_share_metrics: bool,
 ) -> None:
     """Serve the GPUs of one node until SIGTERM.
 
@@ -139,6 +145,7 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
         leave_mps_running=not end_mps,
         answers=AnswerSettings(edits=EditSettings(simulated=simulate_files)),
         health=_health(health_policy),
+        metrics_by_share=not no_share_metrics,
     )
     logs.configure(debug=invocation.debug)
     with_api = layout_file is None or kubeconfig is not None
@@ -163,6 +170,7 @@ async def _run(
             )
         served, registry = Agent(settings, client), CollectorRegistry()
         registry.register(HealthMetrics(lambda: served.report, served.infirmary))
+        registry.register(served.metrics)
         port = await stack.enter_async_context(exposed(registry, served.ready, metrics_port))
         await serve(served.run(), served.ready, lambda: _summary(served, port))
 

@@ -38,6 +38,7 @@ from sharing.node.record import make_folder
 from sharing.node.retreats import Retreats
 from sharing.node.rivalry import Rivals
 from sharing.node.settings import AgentSettings
+from sharing.node.sharemetrics import ShareMetrics
 from sharing.node.status import GpuReport, NodeReport
 from sharing.node.step import Advertise, Withdraw
 from sharing.node.stock import Knowledge, take_stock
@@ -110,6 +111,13 @@ class Agent:
         self._lookout = Lookout(self._gpus, self.infirmary, self._daemons.servers)
         matrix = ClosenessMatrix(self._gpus.topology)
         self._listing = Listing(settings, self._daemons, lambda: self.infirmary.ailments, matrix)
+        self.metrics = ShareMetrics(
+            lambda: self.report,
+            self._listing.plugins,
+            self._daemons,
+            self._slices,
+            by_share=settings.metrics_by_share,
+        )
         self._served: dict[str, GpuLayout] = {}
         self._met_daemons = False
         self._background = Background(self._wake.set)
@@ -119,13 +127,7 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until cancelled. Pods and MPS daemons outlive it, as the settings say."""
-        interrupted = self._work.journal.recover()
-        if interrupted is not None:
-            _log.warning(
-                "plan was interrupted",
-                step=interrupted.steps[interrupted.at : interrupted.at + 1],
-                rebooted=interrupted.rebooted,
-            )
+        self._work.recover()
         try:
             if self._api is not None:
                 self._background.spawn(self._api.run())

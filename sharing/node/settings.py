@@ -72,6 +72,8 @@ class AgentSettings:
     """mig-parted's file; the Node's label ``nvidia.com/mig.config`` chooses from it then."""
     health: HealthPolicy = field(default_factory=HealthPolicy)
     excess: ExcessPolicy = field(default_factory=ExcessPolicy)
+    metrics_by_share: bool = True
+    """Whether metrics have series that name shares and pods."""
     retreat: RetreatPolicy = field(default_factory=RetreatPolicy)
     tempo: Tempo = field(default_factory=Tempo)
 

@@ -66,6 +66,16 @@ class Workshop:
     """Steps done since the last plan was finished."""
     _retries: dict[str, _Retry] = field(default_factory=dict)
 
+    def recover(self) -> None:
+        """Say which plan an earlier agent died in; what the GPUs are is read from the driver."""
+        interrupted = self.journal.recover()
+        if interrupted is not None:
+            _log.warning(
+                "plan was interrupted",
+                step=interrupted.steps[interrupted.at : interrupted.at + 1],
+                rebooted=interrupted.rebooted,
+            )
+
     def rests(self, gpu: str) -> float:
         """For how many seconds a GPU is left alone after a failure; 0 if it is not."""
         retry = self._retries.get(gpu)

@@ -15,7 +15,7 @@ from sharing.errors import shown
 from sharing.mode import Mode
 from sharing.plugin.binding import ContainerEdits, Mount, ShareBinding, container_edits
 from sharing.plugin.cdi import CdiDevice, cdi_device, host_path
-from sharing.plugin.errors import AllocationError
+from sharing.plugin.errors import SeveralSharesError, UnknownShareError
 from sharing.plugin.settings import AnswerSettings, Strategy
 
 VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
@@ -70,7 +70,7 @@ def allocate(
     ids = sorted(set(device_ids))
     unknown = [device_id for device_id in ids if device_id not in known]
     if unknown or not ids:
-        raise AllocationError(
+        raise UnknownShareError(
             f"resource {resource}",
             f"device {', '.join(map(shown, unknown)) or 'list is empty'} does not exist",
             expected=f"one of the {len(known)} shares that this node offers",
@@ -79,7 +79,7 @@ def allocate(
         )
     bindings = tuple(known[device_id] for device_id in ids)
     if len(bindings) > 1 and any(one.mode is not Mode.EXCLUSIVE for one in bindings):
-        raise AllocationError(
+        raise SeveralSharesError(
             f"resource {resource}",
             f"a container asks for {len(bindings)} shares at once",
             expected="1, since shares of several GPUs do not add up",

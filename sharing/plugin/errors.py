@@ -11,3 +11,11 @@ class PluginError(GpuSharingError):
 
 class AllocationError(PluginError):
     """A container cannot get what was asked for it; the text reaches the pod's status."""
+
+
+class UnknownShareError(AllocationError):
+    """The kubelet names a share that does not exist."""
+
+
+class SeveralSharesError(AllocationError):
+    """One container is to get several shares, which do not add up."""

@@ -90,6 +90,8 @@ class DevicePlugins:
             why_not_ready=why_not_ready,
             links=lambda: self.links,
         )
+        self.tally = self._answers.tally
+        """How the kubelet was answered so far."""
         self._sessions: dict[str, ClassSession] = {}
         self._lock = asyncio.Lock()
 

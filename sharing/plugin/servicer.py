@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -22,6 +22,7 @@ from sharing.plugin.preference import prefer
 from sharing.plugin.proto import deviceplugin_pb2 as pb
 from sharing.plugin.proto.deviceplugin_pb2_grpc import DevicePluginServicer
 from sharing.plugin.settings import AnswerSettings
+from sharing.plugin.tally import Refusal, Tally
 
 WhyNotReady = Callable[[ShareBinding], str | None]
 """Why a container that holds this share cannot start yet; None when it can.
@@ -44,6 +45,7 @@ class Answers:
     why_not_ready: WhyNotReady | None
     links: Callable[[], Mapping[frozenset[str], int]]
     """Closeness of GPU pairs as it is known now; see ``preference``."""
+    tally: Tally = field(default_factory=Tally)
 
 
 def options_of(mode: Mode) -> pb.DevicePluginOptions:
@@ -162,9 +164,11 @@ class ClassServicer(DevicePluginServicer):
             ]
         except PluginError as error:
             _log.warning("allocation was refused", resource=self._offer.resource, reason=str(error))
+            self._answers.tally.refused(self._offer.resource, error)
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, error)
         for answer in answers:
             await self._on_disk(answer)
+        self._answers.tally.allocated(self._offer.resource, len(answers))
         _log.info(
             "shares were allocated",
             resource=self._offer.resource,
@@ -200,9 +204,11 @@ class ClassServicer(DevicePluginServicer):
         for device_id in sorted(request.devices_ids):
             binding = known.get(device_id)
             if binding is None:
+                self._answers.tally.refused(self._offer.resource, Refusal.GONE)
                 await _abort(context, grpc.StatusCode.NOT_FOUND, _gone(self._offer, device_id))
             why = self._answers.why_not_ready and self._answers.why_not_ready(binding)
             if why:
+                self._answers.tally.refused(self._offer.resource, Refusal.NOT_READY)
                 error = AllocationError(
                     f"share {device_id}",
                     f"is not ready: {why}",
