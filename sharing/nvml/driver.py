@@ -79,8 +79,8 @@ class Driver:
             if roster is not None:
                 try:
                     roster.binding.call("Shutdown")
-                except DriverUnavailableError:
-                    return  # it is gone already, which is what was wanted
+                except NvmlError:
+                    return  # gone already, or nothing that we could do; the next opening tells
 
     def __enter__(self) -> Self:
         self.open()

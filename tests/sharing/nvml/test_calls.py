@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
 import pytest
 
+from sharing.board import Placement
+from sharing.errors import GpuSharingError
+from sharing.migprofile import MigProfile
+from sharing.nvml.codes import Code
+from sharing.nvml.driver import Driver
 from sharing.nvml.simulator.library import SimulatedLibrary
+from sharing.nvml.simulator.state import Failure
+from sharing.nvml.simulator.symbols import EXPORTS
 from tests.support.simulated_gpus import SimulatedGpus
 
 LIBRARY = """
@@ -49,3 +59,86 @@ def test_a_call_that_nvml_does_not_have_is_missing_as_in_a_real_library(
 ) -> None:
     with pytest.raises(AttributeError):
         SimulatedLibrary(h100.path).nvmlDeviceGetGoodMood  # noqa: B018 - looking it up is the call
+
+
+ESSENTIAL = {
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetCount_v2",
+    "nvmlSystemGetDriverVersion",
+    "nvmlInitWithFlags",
+}
+"""Without these, which every driver has, a GPU cannot be served at all."""
+
+
+def use(driver: Driver, uuid: str) -> dict[str, str]:
+    """What goes wrong when everything is asked of a driver, by step."""
+
+    def destroy() -> None:
+        for instance in driver.observe().gpus[0].instances:
+            driver.destroy_instance(uuid, instance.gi_id)
+
+    def watch() -> None:
+        with driver.watch() as events:
+            events.wait(0.0)
+
+    steps: dict[str, Callable[[], object]] = {
+        "observe": driver.observe,
+        "processes": lambda: driver.processes(uuid),
+        "topology": driver.topology,
+        "mode": lambda: driver.set_mig_mode(uuid, on=True),
+        "create": lambda: driver.create_instance(
+            uuid, MigProfile.parse("3g.40gb"), Placement(0, 4)
+        ),
+        "again": driver.observe,
+        "destroy": destroy,
+        "watch": watch,
+    }
+    wrong = {}
+    for name, step in steps.items():
+        try:
+            step()
+        except GpuSharingError as error:
+            wrong[name] = str(error)
+    return wrong
+
+
+@pytest.mark.parametrize("code", [Code.FUNCTION_NOT_FOUND, Code.UNKNOWN])
+def test_whichever_call_fails_errors_are_ours_and_what_a_driver_may_lack_hides_no_gpu(
+    h100: SimulatedGpus, code: Code
+) -> None:
+    driver = Driver(h100.path)
+    driver.open()
+    for call in sorted(EXPORTS):
+        h100.configure(failures=(Failure(function=call, code=code, times=10_000),))
+
+        wrong = use(driver, h100.uuid())
+
+        if code is Code.FUNCTION_NOT_FOUND and call not in ESSENTIAL:
+            assert "observe" not in wrong, call
+            assert driver.observe().gpus[1].readable, call
+        h100.configure(failures=())
+        if h100.gpu().instances:
+            use(driver, h100.uuid())  # takes away what was left half made
+    assert use(driver, h100.uuid()) == {}
+    driver.close()
+
+
+@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlShutdown"])
+def test_a_driver_that_cannot_be_opened_or_closed_is_opened_when_it_can(
+    h100: SimulatedGpus, call: str
+) -> None:
+    driver = Driver(h100.path)
+    driver.open()
+    h100.configure(failures=(Failure(function=call, code=Code.UNKNOWN, times=1),))
+    driver.close()
+    with contextlib.suppress(GpuSharingError):
+        driver.open()
+    driver.open()
+    assert len(driver.observe().gpus) == 2
+    driver.close()
