@@ -6,8 +6,9 @@ and so the admission plugin that needs them is off.
 
 from __future__ import annotations
 
+import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,9 @@ from tests.cluster.waiting import until
 ETCD: Final = "etcd"
 APISERVER: Final = "kube-apiserver"
 SCHEDULER: Final = "kube-scheduler"
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 90.0
+_TRIES: Final = 4
+_TAKEN: Final = "address already in use"
 
 
 class ControlPlane:
@@ -33,6 +36,8 @@ class ControlPlane:
         folder: For data, keys and logs; must exist and be empty.
         scheduler: Run the scheduler too.
         api_flags: Flags that the API server gets in addition.
+        choose: Ports that are free; somebody may take one before a program listens on it, so
+            others are chosen then.
 
     Attributes:
         access: Kubeconfigs for whoever a test wants to be.
@@ -40,24 +45,43 @@ class ControlPlane:
     """
 
     def __init__(
-        self, folder: Path, *, scheduler: bool = False, api_flags: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        scheduler: bool = False,
+        api_flags: Sequence[str] = (),
+        choose: Callable[[int], Sequence[int]] = free_ports,
     ) -> None:
         self._folder = folder
-        self._etcd_port, self._peer_port, self._port, self._scheduler_port = free_ports(4)
+        self._choose = choose
         self._with_scheduler = scheduler
         self._api_flags = api_flags
         self.logs = folder / "logs"
         self.logs.mkdir()
         self._daemons = daemons.Daemons(self.logs)
-        authority = Authority.create(folder / "keys")
-        self.access = Access(folder, f"https://127.0.0.1:{self._port}", authority)
+        self._authority = Authority.create(folder / "keys")
+        self._take_ports()
+
+    def _take_ports(self) -> None:
+        ports = self._choose(4)
+        self._etcd_port, self._peer_port, self._port, self._scheduler_port = ports
+        self.access = Access(self._folder, f"https://127.0.0.1:{self._port}", self._authority)
 
     def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.stop_all()
-            raise
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._start()
+            except daemons.DaemonEndedError as error:
+                self.stop_all()
+                if not tries_left or _TAKEN not in str(error):
+                    raise
+                shutil.rmtree(self._folder / ETCD, ignore_errors=True)
+                self._take_ports()
+            except BaseException:
+                self.stop_all()
+                raise
+            else:
+                break
         return self
 
     def __exit__(
@@ -69,7 +93,7 @@ class ControlPlane:
         self.stop_all()
 
     def _start(self) -> None:
-        data = self._folder / "etcd"
+        data = self._folder / ETCD
         self._daemons.start(ETCD, flags.etcd(data, client=self._etcd_port, peer=self._peer_port))
         self._wait(ETCD)
         self._daemons.start(APISERVER, self._apiserver_flags())

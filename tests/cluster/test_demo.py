@@ -47,10 +47,7 @@ def demo(*options: object) -> subprocess.CompletedProcess[str]:
 
 
 def on(pair: tuple[Box, Box]) -> list[object]:
-    """The options for these nodes, with the chart's rights for webhook and controller.
-
-    The agents serve two nodes from outside, so that they have the admin's.
-    """
+    """The options for these nodes, with the chart's rights for each program."""
     first, second = pair
     (port,) = free_ports(1)
     inside = first.let_in(port)
@@ -62,8 +59,7 @@ def on(pair: tuple[Box, Box]) -> list[object]:
         "--webhook-listen", f"127.0.0.1:{port}",
         "--webhook-url", f"https://127.0.0.1:{inside}/mutate",
         "--image", IMAGE,
-        *(word for name in ("webhook", "controller")
-          for word in ("--identity", f"{name}={rights[name]}")),
+        *(word for name in rights for word in ("--identity", f"{name}={rights[name]}")),
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,8 @@ from tests.cluster.box import cgroups
 from tests.cluster.box.box import Box
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.identity import identity_of, is_alive
-from tests.cluster.needs import Tier
+from tests.cluster.needs import SWITCH, Tier
+from tests.cluster.ports import free_ports
 from tests.cluster.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -153,9 +155,75 @@ def test_a_control_plane_goes_with_a_test_run_that_is_killed() -> None:
         )
 
 
+A_TEST: Final = """
+import json, pathlib, sys, threading
+def test_it(node_box, control_plane):
+    outside = node_box.start_outside("outside", ["sleep", "1000"])
+    said = {
+        "pids": [node_box.pid, node_box.keeper_pid, outside.pid, *control_plane.pids().values()],
+        "folders": [str(node_box.spec.folder), str(control_plane.logs.parent)],
+    }
+    pathlib.Path(__file__).with_name("said.json").write_text(json.dumps(said))
+    threading.Event().wait()
+"""
+"""A test that never ends, with both kinds of clusters."""
+
+
+@pytest.mark.cluster(Tier.NODE)
+def test_nothing_of_a_test_run_that_is_killed_is_left_after_the_next_one(tmp_path: Path) -> None:
+    """kill -9 of pytest itself: processes and mounts go at once, cgroups with the box, and what
+    lies in files when the next run starts."""
+    (tmp_path / "test_it.py").write_text(A_TEST)
+    words = ["-p", "tests.cluster.conftest", "--rootdir", str(tmp_path), str(tmp_path)]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--timeout=0", *words],
+        cwd=ROOT, stdout=subprocess.DEVNULL, env={**os.environ, SWITCH: "1"},
+    )  # fmt: skip
+    with run:
+        try:
+            file = tmp_path / "said.json"
+            until("the test runs", lambda: file.exists() and file.read_text(), timeout_s=100)
+            said = json.loads(file.read_text())
+            alive = [identity_of(pid) for pid in said["pids"]]
+            namespace, keeper = _mount_namespace(said["pids"][0]), alive[1]
+            assert _cgroups_of(keeper)
+            assert all(is_alive(each) for each in alive)
+        finally:
+            run.kill()
+    until(
+        "all processes are gone",
+        lambda: not _processes_in(namespace) and not any(is_alive(each) for each in alive),
+        timeout_s=GONE_S,
+    )
+    assert _cgroups_of(keeper) == []
+    leftovers.sweep()
+    assert [folder for folder in said["folders"] if Path(folder).exists()] == []
+
+
 @pytest.mark.cluster(Tier.CONTROL_PLANE)
 def test_a_control_plane_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
     with ControlPlane(tmp_path) as plane:
         alive = [identity_of(pid) for pid in plane.pids().values()]
 
     assert [each for each in alive if is_alive(each)] == []
+
+
+@pytest.mark.cluster(Tier.CONTROL_PLANE)
+@pytest.mark.parametrize("taken", [0, 2], ids=["etcd", "API server"])
+def test_a_port_that_somebody_took_is_given_up_for_another(tmp_path: Path, taken: int) -> None:
+    """Between the look for a free port and the program that listens there is a moment."""
+    with socket.socket() as somebody:
+        somebody.bind(("127.0.0.1", 0))
+        rows = iter([[*free_ports(4)], [*free_ports(4)]])
+
+        def choose(count: int) -> list[int]:
+            row = next(rows)[:count]
+            if not chosen:
+                row[taken] = somebody.getsockname()[1]
+            chosen.append(row)
+            return row
+
+        chosen: list[list[int]] = []
+        with ControlPlane(tmp_path, choose=choose) as plane:
+            assert plane.access.is_ready()
+        assert len(chosen) == 2

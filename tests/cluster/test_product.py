@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -20,6 +21,7 @@ from tests.cluster.box.box import Box
 from tests.cluster.daemons import check_runs
 from tests.cluster.plainhttp import body_of
 from tests.cluster.ports import free_ports
+from tests.cluster.rights import chart_identities
 from tests.cluster.waiting import eventually, until
 from tests.cluster.workload import pod, reaches
 from webhook.registration import client_by_url, configuration
@@ -46,20 +48,26 @@ def with_crds(node_box: Box) -> Box:
     return node_box
 
 
+@pytest.fixture(scope="module")
+def identities(with_crds: Box) -> dict[str, Path]:
+    """Kubeconfigs of the chart's accounts, with the chart's rights."""
+    return chart_identities(with_crds.access)
+
+
 def _is_established(box: Box, path: str) -> bool:
     conditions = box.access.call("GET", path).get("status", {}).get("conditions", ())
     return ("Established", "True") in {(each["type"], each["status"]) for each in conditions}
 
 
 @pytest.fixture(scope="module")
-def agent(with_crds: Box) -> Iterator[Box]:
+def agent(with_crds: Box, identities: dict[str, Path]) -> Iterator[Box]:
     """The node's agent with two simulated GPUs, a process of this machine."""
     box, folder = with_crds, with_crds.spec.folder / "agent"
     folder.mkdir()
     (folder / "layout.yaml").write_text(LAYOUT)
     options = {
         "--node-name": box.node,
-        "--kubeconfig": box.access.kubeconfig(),
+        "--kubeconfig": identities["agent"],
         "--layout": folder / "layout.yaml",
         "--simulate": "2xH100-80GB",
         "--simulate-state": folder / "gpus.json",
@@ -82,13 +90,13 @@ def agent(with_crds: Box) -> Iterator[Box]:
 
 
 @pytest.fixture(scope="module")
-def served(agent: Box) -> Iterator[Box]:
+def served(agent: Box, identities: dict[str, Path]) -> Iterator[Box]:
     """The webhook, a process of this machine, called from inside; registered."""
     box = agent
     port, health = free_ports(2)
     pair = box.access.authority.server("product-webhook", ("127.0.0.1",))
     options = {
-        "--kubeconfig": box.access.kubeconfig(),
+        "--kubeconfig": identities["webhook"],
         "--cert": pair.certificate,
         "--key": pair.key,
         "--host": "127.0.0.1",
