@@ -200,6 +200,7 @@ def test_a_refusal_gives_the_reason_and_the_nearest_layout(
 
 
 def test_a_refusal_names_what_is_in_the_way() -> None:
+    """Project-HAMi/HAMi#948: a layout that one old slice blocked failed without a reason."""
     with pytest.raises(LayoutError, match=r"do not suit; in use: 3g\.20gb at 0"):
         place(
             board_called("A100-40GB"),

@@ -79,6 +79,7 @@ def test_the_highest_priority_wins_and_the_other_is_told() -> None:
 
 
 def test_a_layout_is_applied_only_when_the_agent_has_taken_in_what_was_written() -> None:
+    """nebuly-ai/nos#57: what was written together was read in the wrong order."""
     first = node("n1")
     result = assign_layouts([layout("a")], [first])
     written = replace(applied(first, result), trouble="its agent has not seen it")
@@ -148,6 +149,7 @@ def test_a_layout_that_cannot_be_understood_stops_no_other() -> None:
 
 
 def test_a_silent_node_waits_and_stops_no_other() -> None:
+    """nebuly-ai/nos: one node that was not ready stopped the planning of all."""
     result = assign_layouts([layout("a")], [node("n1", gpus=0), node("n2")])
 
     assert [write.node for write in result.writes] == ["n2"]

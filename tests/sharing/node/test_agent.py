@@ -18,6 +18,7 @@ async def test_a_gpu_that_nobody_gave_a_layout_is_offered_whole() -> None:
 
 
 async def test_four_modes_are_served_side_by_side_on_one_node() -> None:
+    """openshift/instaslice-operator#96, #143: counts were patched by hand, and drifted."""
     async with node_bench("4xH100-80GB") as node:
         await node.start_controller()
         await node.layout(
@@ -47,6 +48,7 @@ async def test_four_modes_are_served_side_by_side_on_one_node() -> None:
 
 
 async def test_a_layout_change_under_a_holder_waits_and_goes_on_by_itself() -> None:
+    """NVIDIA/k8s-device-plugin#240, #214: names of the old layout kept non-zero counts."""
     async with node_bench("1xH100-80GB") as node:
         await node.start_controller()
         await node.layout({"gpus": "all", "mode": "time-slicing", "sizes": {"1of4": 4}})
@@ -67,6 +69,7 @@ async def test_a_layout_change_under_a_holder_waits_and_goes_on_by_itself() -> N
 
 
 async def test_instances_in_use_stay_and_the_new_layout_lies_around_them() -> None:
+    """NVIDIA/k8s-device-plugin#992, #389: new MIG devices were offered after a restart only."""
     async with node_bench("1xH100-80GB") as node:
         await node.start_controller()
         await node.layout({"gpus": "all", "mode": "mig", "sizes": {"1g.10gb": 7}})

@@ -52,6 +52,7 @@ class DeadlyJournal(Journal):
 
 
 async def test_an_agent_that_dies_at_any_step_is_followed_by_one_that_finishes() -> None:
+    """nebuly-ai/nos#16: MPS to MIG is a drain, a switch and a look; it may end at any point."""
     async with node_bench("2xH100-80GB") as node:
         await node.start_controller()
         await node.layout(*MIXED)

@@ -95,6 +95,7 @@ async def test_a_layout_that_the_driver_refuses_gives_way_to_the_one_before_unti
 
 
 async def test_before_hopper_a_hidden_client_delays_the_mode_and_other_gpus_run_on() -> None:
+    """NVIDIA/gpu-operator#2833: a client that did not go in time left the node pending for ever."""
     async with node_bench("2xA100-40GB") as node:
         await node.start_controller()
         await node.layout({"gpus": "1", "mode": "mig", "sizes": {"3g.20gb": 2}})
@@ -127,6 +128,7 @@ async def test_before_hopper_a_hidden_client_delays_the_mode_and_other_gpus_run_
 async def test_in_a_virtual_machine_a_mode_change_says_that_it_needs_a_restart_of_the_node() -> (
     None
 ):
+    """NVIDIA/gpu-operator#1606, #668, kubernetes-sigs/dra-driver-nvidia-gpu#883: reboot loops."""
     async with node_bench("1xA100-40GB") as node:
         alter(node, "0", passed_through=True)
         await node.start_controller()

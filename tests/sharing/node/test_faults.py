@@ -93,6 +93,7 @@ async def test_everything_that_tells_of_health_carries_gpu_xid_action_and_since_
 
 
 async def test_the_kubelet_hears_of_a_fault_within_a_second_and_of_all_its_shares() -> None:
+    """NVIDIA/k8s-device-plugin#1929: one of the replicas, or none, became unhealthy."""
     async with node_bench("4xH100-80GB") as node:
         await node.start_controller()
         await node.layout({"gpus": "all", "mode": "time-slicing", "sizes": {"1of8": 8}})

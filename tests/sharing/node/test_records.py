@@ -96,6 +96,7 @@ def test_a_journal_says_which_step_was_interrupted(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_another_boot_says_so(tmp_path: Path) -> None:
+    """openshift/instaslice-operator took a count that differed for a reboot and deleted pods."""
     journal = Journal(tmp_path / "j", boot="one")
     journal.begin(STEPS)
     journal.starting(0)

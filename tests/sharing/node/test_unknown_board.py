@@ -15,6 +15,7 @@ def unheard_of(machine: Machine) -> tuple[Machine, None]:
 
 
 async def test_an_unknown_board_is_served_in_every_mode() -> None:
+    """nebuly-ai/nos#21: a model missing from a static table was an error."""
     async with node_bench("1xRTX-PRO-6000-96GB") as node:
         node.store().change(unheard_of)
         await node.start_controller()
