@@ -17,29 +17,17 @@ from time import monotonic
 import structlog
 
 from sharing.errors import GpuSharingError
-from sharing.mps import process, protocol
+from sharing.mps import process
 from sharing.mps.compute import ComputeModeRecord
-from sharing.mps.control import MpsControl
+from sharing.mps.control import Control, MpsControl
+from sharing.mps.control3 import MpsControl3
 from sharing.mps.errors import MpsError, MpsMisreportError
-from sharing.mps.limits import MpsLimits
 from sharing.mps.process import DaemonProcess
-from sharing.mps.program import DaemonFolders, MpsProgram
+from sharing.mps.program import DaemonFolders, MpsProgram, MpsVersion
+from sharing.mps.version3 import LEAST_DRIVER
+from sharing.mps.wanted import WantedDaemon
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedDaemon:
-    """One daemon: for a GPU, or for a MIG device."""
-
-    device_uuid: str
-    """GPU or MIG UUID; the daemon sees nothing else."""
-    gpu_uuid: str
-    limits: MpsLimits
-    """The ceiling of all clients; see ``limits.ceiling``."""
-    exclusive: bool = True
-    """Set compute mode EXCLUSIVE_PROCESS, so that no process gets round MPS. False on MIG
-    devices, where the driver refuses it."""
 
 
 class DaemonPhase(StrEnum):
@@ -121,7 +109,9 @@ class DaemonSupervisor:
             pid=None,
             starts=0,
         )
-        self.control = MpsControl(program=program, folders=folders, timeout_s=patience.answer_s)
+        self.version = program.version
+        """What the daemon speaks; one that lives on keeps what it has."""
+        self.control = self._control(program, patience.answer_s)
         self._program = program
         self._modes = modes
         self._patience = patience
@@ -130,6 +120,10 @@ class DaemonSupervisor:
         self._pause_s = patience.first_retry_s
         self._relimit = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    def _control(self, program: MpsProgram, timeout_s: float) -> Control:
+        kind = MpsControl3 if program.version is MpsVersion.V3 else MpsControl
+        return kind(program=program, folders=self.folders, timeout_s=timeout_s)
 
     def start(self) -> None:
         """Begin to look after the daemon."""
@@ -157,8 +151,9 @@ class DaemonSupervisor:
         await self._end_supervision()
         living = self._process or process.find(self._program, self.folders)
         if living is not None:
+            self._speak(living.version)
             with suppress(MpsError):  # a daemon that cannot be asked is ended by signals
-                await self.control.ask(protocol.QUIT)
+                await self.control.quit()
                 await living.ended(self._patience.end_s)
             await living.kill(self._patience.end_s)
         self._process = None
@@ -205,10 +200,9 @@ class DaemonSupervisor:
         living = process.find(self._program, self.folders)
         found = living is not None
         if living is None:
-            living = await process.start(
-                self._program, self.folders, self.wanted.device_uuid, self.wanted.limits
-            )
+            living = await process.start(self._program, self.folders, self.wanted)
         self._process = living
+        self._speak(living.version)
         self._say(DaemonPhase.STARTING, "waits for its first answer", started=True)
         await self._first_answer(living)
         await self._limit()
@@ -217,6 +211,12 @@ class DaemonSupervisor:
             "MPS daemon is ready", device=self.wanted.device_uuid, pid=living.pid, found=found
         )
         return living
+
+    def _speak(self, version: MpsVersion) -> None:
+        """Ask in a daemon's own words: it is not restarted under its clients for others."""
+        if version is not self.version:
+            program = self._program.speaking(version)
+            self.version, self.control = version, self._control(program, self._patience.answer_s)
 
     async def _first_answer(self, living: DaemonProcess) -> None:
         try:
@@ -235,8 +235,11 @@ class DaemonSupervisor:
             ) from None
 
     async def _limit(self) -> None:
-        self._relimit.clear()
-        await self.control.limit(self.wanted.limits)
+        while True:
+            self._relimit.clear()
+            await self.control.limit(self.wanted)
+            if not self._relimit.is_set():  # else they were changed meanwhile
+                return
 
     async def _look_after(self, living: DaemonProcess) -> str:
         """Watch and probe until the daemon is lost; why it is.
@@ -255,7 +258,8 @@ class DaemonSupervisor:
                 self._say(DaemonPhase.SILENT, str(error))
             else:
                 silent = 0
-                self._say(DaemonPhase.READY, "")
+                if not self._relimit.is_set():  # else it has the limits of before
+                    self._say(DaemonPhase.READY, "")
         return f"did not answer {silent} times in a row; {self.state.reason}"
 
     async def _ended_or_told(self, living: DaemonProcess) -> bool:
@@ -279,7 +283,7 @@ class DaemonSupervisor:
             await self._limit()
             return
         try:
-            protocol.check_threads(await self.control.ask(protocol.GET_THREADS), self.wanted.limits)
+            await self.control.probe(self.wanted)
         except MpsMisreportError as error:
             _log.warning(
                 "MPS daemon was told its limits again",
@@ -292,10 +296,11 @@ class DaemonSupervisor:
         code = living.exit_code
         how = "ended" if code is None else f"ended with exit code {code}"
         said = process.last_words(self.folders)
+        fix = f"nothing to do, it is started again; look into {self.folders.log} if it stays so"
+        if self.version is MpsVersion.V3:
+            fix += f"; MPS v3 needs driver {LEAST_DRIVER} or later"
         return MpsError(
-            f"MPS daemon of {self.wanted.device_uuid}",
-            f"{how}: {said}" if said else how,
-            fix=f"nothing to do, it is started again; look into {self.folders.log} if it stays so",
+            f"MPS daemon of {self.wanted.device_uuid}", f"{how}: {said}" if said else how, fix=fix
         )
 
     def _say(self, phase: DaemonPhase, reason: str, *, started: bool = False) -> None:

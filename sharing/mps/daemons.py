@@ -23,13 +23,15 @@ from sharing.mps.daemon import (
     DaemonState,
     DaemonSupervisor,
     MpsPatience,
-    WantedDaemon,
 )
 from sharing.mps.errors import MpsError
 from sharing.mps.limits import MpsLimits
-from sharing.mps.program import DaemonFolders, MpsProgram
+from sharing.mps.program import DaemonFolders, MpsProgram, MpsVersion
+from sharing.mps.version3 import client_folder
+from sharing.mps.wanted import ClientGroup, WantedDaemon
 
 __all__ = [
+    "ClientGroup",
     "ComputeModes",
     "DaemonFolders",
     "DaemonPhase",
@@ -150,6 +152,16 @@ class MpsDaemons:
             log=root / "log",
             shm=root / "shm" if self._program.private_shm else None,
         )
+
+    def client_pipe(self, device_uuid: str, size: str) -> Path:
+        """The folder through which containers of a share size reach a device's daemon.
+
+        Nobody else's limits can be had through it where the daemon tells sizes apart.
+        """
+        supervisor = self._supervisors.get(device_uuid)
+        version = self._program.version if supervisor is None else supervisor.version
+        pipe = self.folders(device_uuid).pipe
+        return client_folder(pipe, size) if version is MpsVersion.V3 else pipe
 
     def state(self, device_uuid: str) -> DaemonState | None:
         """The daemon of a device; None if none is wanted."""

@@ -11,14 +11,14 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from sharing.mps import version3
 from sharing.mps.control import cannot_run
 from sharing.mps.errors import MpsError
-from sharing.mps.limits import MpsLimits
-from sharing.mps.program import DaemonFolders, MpsProgram
+from sharing.mps.program import VERSION_ENV, DaemonFolders, MpsProgram, MpsVersion
+from sharing.mps.wanted import WantedDaemon
 
 _SAID_BYTES = 4096
 
@@ -46,6 +46,8 @@ class DaemonProcess:
         self._child = child
         self._ended = asyncio.Event()
         self._pidfd = os.pidfd_open(pid)
+        self.version = _version(pid)
+        """What it speaks, which an earlier agent decided."""
         asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
     def _on_end(self) -> None:
@@ -87,22 +89,22 @@ class DaemonProcess:
         self.forget()
 
 
-async def start(
-    program: MpsProgram, folders: DaemonFolders, device_uuid: str, limits: MpsLimits
-) -> DaemonProcess:
+async def start(program: MpsProgram, folders: DaemonFolders, wanted: WantedDaemon) -> DaemonProcess:
     """Start a daemon for one device.
 
     Raises:
         MpsError: The program cannot be run, or its folders cannot be made.
     """
-    env = program.daemon_env(folders, device_uuid, limits)
-    child = await asyncio.to_thread(_spawn, program, folders, env)
+    child = await asyncio.to_thread(_spawn, program, folders, wanted)
     return DaemonProcess(child.pid, child)
 
 
-def _spawn(program: MpsProgram, folders: DaemonFolders, env: Mapping[str, str]) -> _Detached:
+def _spawn(program: MpsProgram, folders: DaemonFolders, wanted: WantedDaemon) -> _Detached:
+    env = program.daemon_env(folders, wanted.device_uuid, wanted.limits)
     try:
         make_folders(folders)
+        if program.version is MpsVersion.V3:
+            folders.configuration.write_text(version3.configuration(wanted), "utf-8")
         output = folders.output.open("wb")
     except OSError as error:
         raise MpsError(
@@ -142,6 +144,15 @@ def _serves(pid: int, program: MpsProgram, folders: DaemonFolders) -> bool:
     pipe = f"CUDA_MPS_PIPE_DIRECTORY={folders.pipe}".encode()
     name = Path(program.argv[-1]).name.encode()
     return pipe in env and any(word.rpartition(b"/")[2] == name for word in command)
+
+
+def _version(pid: int) -> MpsVersion:
+    """What a daemon speaks, by the variable that it was started with."""
+    try:
+        env = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return MpsVersion.V2  # it is gone already; its end is noticed by itself
+    return MpsVersion.V3 if f"{VERSION_ENV}=3".encode() in env else MpsVersion.V2
 
 
 def make_folders(folders: DaemonFolders) -> None:

@@ -6,7 +6,7 @@ input and answers go to standard output. It limits nothing, since there is nothi
 keeps the books that the real daemon keeps. What goes between client side and daemon is private
 to each implementation, here a unix socket called ``control`` as there.
 
-Two things the real one does not have, for tests and simulations:
+Not in the real one, for tests and simulations:
 
 * ``GPU_SHARING_MPS_FAULTS`` names a file; the words in it, read at each command, are faults:
   ``hang``, ``fail-start``, ``misreport-memory``, ``misreport-threads``, ``refuse``.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import runpy
 import signal
 import socket
 import sys
@@ -210,9 +211,7 @@ _COMMANDS: Final[dict[str, Callable[..., str]]] = {
 
 def faults_now() -> frozenset[str]:
     """The faults that the file asks for at this moment."""
-    path = os.environ.get("GPU_SHARING_MPS_FAULTS")
-    if not path:
-        return frozenset()
+    path = os.environ.get("GPU_SHARING_MPS_FAULTS") or os.devnull
     with suppress(OSError):
         return frozenset(Path(path).read_text(encoding="utf-8").split())
     return frozenset()
@@ -332,6 +331,8 @@ def _from_environment(*, multi_user: bool) -> Books:
 
 def main(argv: list[str]) -> int:
     """Be the daemon or its client side."""
+    if os.environ.get("CUDA_MPS_PROTOCOL_VERSION") == "3":
+        return int(runpy.run_path(str(Path(__file__).with_name("standin3.py")))["main"](argv))
     parser = argparse.ArgumentParser(prog="nvidia-cuda-mps-control")
     parser.add_argument("-f", "--foreground", action="store_true")
     parser.add_argument("-M", "--multiuser-server", action="store_true")

@@ -19,7 +19,7 @@ from sharing.cluster.client import Client
 from sharing.errors import DriverError, GpuSharingError
 from sharing.layout import GpuLayout
 from sharing.mps.daemons import MpsDaemons
-from sharing.mps.program import MpsProgram, stand_in
+from sharing.mps.program import program_of
 from sharing.node.api import NodeApi
 from sharing.node.background import Background
 from sharing.node.census import Census
@@ -96,7 +96,7 @@ class Agent:
         self._census = Census(settings, self._gpus, self._kubelet, self._api)
         self._daemons = MpsDaemons(
             settings.mps_dir,
-            program=MpsProgram() if settings.simulate is None else stand_in(),
+            program=program_of(settings.mps_version, simulated=settings.simulate is not None),
             compute_modes=self._gpus,
             on_change=lambda _state: self._retell(),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from sharing.mode import Mode
 from sharing.mps.daemons import DaemonFolders
@@ -21,6 +22,8 @@ class Surroundings:
 
     folders: Callable[[str], DaemonFolders]
     """Where a GPU's MPS daemon and its clients meet."""
+    client_pipe: Callable[[str, str], Path]
+    """Through which folder clients of a share size reach a GPU's daemon."""
     is_healthy: Callable[[Share], bool]
     """Whether a share may be handed out now."""
     device_nodes: Callable[[GpuState, Share], tuple[str, ...]] = lambda _gpu, _share: ()
@@ -74,7 +77,7 @@ def _mps(gpu: GpuState, share: Share, around: Surroundings) -> MpsBinding | None
     folders = around.folders(gpu.uuid)
     limits = share_limits(size, gpu.memory_mib)
     return MpsBinding(
-        pipe_dir=str(folders.pipe),
+        pipe_dir=str(around.client_pipe(gpu.uuid, str(size))),
         memory_limit_mib=limits.memory_mib,
         thread_percentage=limits.thread_percentage,
         shm_dir=None if folders.shm is None else str(folders.shm),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from sharing.errors import InputError
 from sharing.layout import GpuLayout
 from sharing.mode import Mode
-from sharing.mps.daemons import WantedDaemon
+from sharing.mps.daemons import ClientGroup, WantedDaemon
 from sharing.mps.limits import MpsLimits, ceiling, share_limits
 from sharing.node.held import Hold
 from sharing.shareclass import parse_resource_name
@@ -24,9 +24,30 @@ def daemons_of(
         memory_mib: Memory of the node's GPUs by UUID; others get no daemon.
     """
     return tuple(
-        WantedDaemon(device_uuid=uuid, gpu_uuid=uuid, limits=limits_of(layout, memory_mib[uuid]))
+        WantedDaemon(
+            device_uuid=uuid,
+            gpu_uuid=uuid,
+            limits=limits_of(layout, memory_mib[uuid]),
+            groups=groups_of(layout, memory_mib[uuid]),
+        )
         for uuid, layout in sorted(layouts.items())
         if uuid in memory_mib
+    )
+
+
+def groups_of(layout: GpuLayout, memory_mib: int) -> tuple[ClientGroup, ...]:
+    """The sizes of a layout with what one client of each may use.
+
+    Raises:
+        MpsLimitError: A share rounds to nothing.
+    """
+    each = {size: share_limits(size, memory_mib) for size, _ in layout.sizes
+            if isinstance(size, OneOf)}  # fmt: skip
+    return tuple(
+        ClientGroup(
+            name=str(size), memory_mib=one.memory_mib, thread_percentage=one.thread_percentage
+        )
+        for size, one in each.items()
     )
 
 

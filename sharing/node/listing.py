@@ -131,6 +131,7 @@ class Listing:
             current = replace(report, ailments=ailments)
             around = Surroundings(
                 folders=self._daemons.folders,
+                client_pipe=self._daemons.client_pipe,
                 is_healthy=partial(self._is_healthy, current),
                 device_nodes=self._device_nodes,
                 info_file=self._files.path_of,

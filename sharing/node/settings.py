@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sharing.mps.program import MpsVersion
 from sharing.node.excess import ExcessPolicy
 from sharing.node.health import HealthPolicy
 from sharing.node.retreat import RetreatPolicy
@@ -63,6 +64,8 @@ class AgentSettings:
     """State file of simulated GPUs; the real driver if None."""
     layout_file: Path | None = None
     """Layout entries to apply where there is no API server; see ``layoutfile``."""
+    mps_version: MpsVersion = MpsVersion.V2
+    """What new MPS daemons speak; v3 needs driver 615 or later."""
     leave_mps_running: bool = True
     """Whether MPS daemons outlive the agent, as pods need; False where their pods end with it."""
     answers: AnswerSettings = field(default_factory=AnswerSettings)

@@ -8,6 +8,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -391,3 +392,15 @@ def test_old_mig_uuids_become_one_folder(folder: Path) -> None:
     )
     pipe = MpsDaemons(folder, program=MpsProgram()).folders(device.device_uuid).pipe
     assert pipe == folder / "MIG-GPU-1_2_0" / "pipe"
+
+
+async def test_limits_that_change_during_a_probe_are_not_taken_for_set(make: Make) -> None:
+    """Probes follow each other without a pause, so that each change meets one under way."""
+    daemons = make(patience=replace(QUICK, probe_s=0.0))
+    await daemons.apply([wanted()])
+    assert await daemons.wait_ready(GPU, 20)
+    folders = daemons.folders(GPU)
+    for threads in (50, 20, 60):
+        await daemons.apply([wanted(limits=MpsLimits(memory_mib=7168, thread_percentage=threads))])
+        assert await daemons.wait_ready(GPU, 20)
+        assert tell(folders, "get_default_active_thread_percentage") == f"{threads}.0"
