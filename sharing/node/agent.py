@@ -181,7 +181,7 @@ class Agent:
         kubelet = (await self._kubelet.view(pods)).with_told(self._listing.told)
         wish = self._wishes.now(tuple(self._lookout.states.values()))
         self.infirmary.note_cordoned(wish.wanted.cordoned)
-        await self._rivals.look()
+        await self._rivals.look(kubelet.offered, self._lookout.states)
         await self._meet_daemons(kubelet, wish)
         await self._remember()
         await self._census.take(self._lookout.states, kubelet, self.report.gpus)

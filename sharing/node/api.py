@@ -27,7 +27,7 @@ from sharing.errors import InputError, QuantityError
 from sharing.node.checkpoint import PodName
 from sharing.node.nodecondition import condition_to_write, seen_condition
 from sharing.node.podseen import by_uid, seen_pod
-from sharing.node.rivals import LABELS, MIG_CONFIG_STATE
+from sharing.node.rivals import ANNOTATIONS, LABELS, MIG_CONFIG_STATE, others_offered
 from sharing.node.status import is_ours
 from sharing.quantity import parse_quantity
 
@@ -56,11 +56,13 @@ class NodeSeen:
     labels: Mapping[str, str]
     """Those that agents write."""
     foreign: Mapping[str, str]
-    """Those by which NVIDIA's MIG manager is told what to do, and answers."""
+    """Those by which others who manage GPUs are known, and annotations that do the same."""
     milli: int | None
     """Capacity of the accounting resource."""
     healthy: tuple[str, str, str] = ("", "", "")
     """Status, reason and message of the Node's condition about its GPUs."""
+    others: tuple[str, ...] = ()
+    """Extended resources that somebody else offers there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,7 @@ class NodeApi:
 
     @property
     def foreign_labels(self) -> Mapping[str, str]:
-        """The Node's labels that are about NVIDIA's MIG manager."""
+        """The Node's labels and annotations that tell of others who manage GPUs."""
         node = self._nodes.get(self._node)
         return {} if node is None else node.foreign
 
@@ -309,9 +311,11 @@ def seen_node(item: Mapping[str, Any]) -> NodeSeen:
         uid=str(metadata.get("uid") or ""),
         managed=labels.get(names.MANAGED_LABEL) == "true",
         labels={key: str(value) for key, value in sorted(labels.items()) if is_ours(key)},
-        foreign={key: str(labels[key]) for key in LABELS if labels.get(key)},
+        foreign={key: str(labels[key]) for key in LABELS if labels.get(key)}
+        | {key: "" for key in ANNOTATIONS if (metadata.get("annotations") or {}).get(key)},
         milli=_whole(capacity.get(names.MILLI_GPU)),
         healthy=seen_condition(item),
+        others=others_offered((item.get("status") or {}).get("allocatable") or {}),
     )
 
 

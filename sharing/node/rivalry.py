@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from sharing.node.api import NodeApi
-from sharing.node.rivals import live_plugin, mig_manager
+from sharing.node.rivals import foreign_plugin, live_plugin, mig_manager
 from sharing.node.settings import AgentSettings
+from sharing.node.target import Offered
 
 
 class Rivals:
@@ -25,8 +27,14 @@ class Rivals:
         self._honoured = settings.mig_configs is not None
         self._api = api
 
-    async def look(self) -> None:
-        """See who is there now."""
-        self.plugin = await asyncio.to_thread(live_plugin, self._folder)
+    async def look(self, offered: Iterable[Offered] = (), gpus: Iterable[str] = ()) -> None:
+        """See who is there now.
+
+        Args:
+            offered: Everything that the kubelet may hand out, whoever listed it.
+            gpus: The node's GPUs by UUID.
+        """
         labels = {} if self._api is None else self._api.foreign_labels
+        live = await asyncio.to_thread(live_plugin, self._folder, labels)
+        self.plugin = live or foreign_plugin(offered, gpus)
         self.mig_manager = mig_manager(labels, honoured=self._honoured)

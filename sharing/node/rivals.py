@@ -1,45 +1,106 @@
-"""Others who manage this node's GPUs: NVIDIA's device plugin and its MIG manager.
+"""Others who manage this node's GPUs: device plugins, drivers for claims, MIG managers.
 
 A GPU that two plugins advertise is handed out twice, and a layout that two programs apply is
-destroyed under pods. So both are noticed and told of, and nothing is shared with them.
+destroyed under pods. So they are noticed and told of, and nothing is shared with them. GPU Feature
+Discovery only writes labels: it is no rival.
 
-Sources: NVIDIA/k8s-device-plugin (sockets ``nvidia-<resource>.sock``); NVIDIA/mig-parted,
-deployments/container (labels ``nvidia.com/mig.config`` and ``.state``); NVIDIA/gpu-operator
-(label ``nvidia.com/gpu.deploy.mig-manager``).
+===========================  ==================================================================
+NVIDIA's device plugin       live socket ``nvidia-<resource>.sock``
+HAMi's device plugin         the same, on a Node with annotation ``hami.io/node-nvidia-register``
+Aliyun's gpushare plugin     live socket ``aliyungpushare.sock``
+NVIDIA's DRA driver          live socket ``plugins/gpu.nvidia.com/dra.sock``
+any other plugin             the kubelet counts devices of it that are our GPUs
+NVIDIA's MIG manager         labels ``nvidia.com/mig.config.state``, ``…gpu.deploy.mig-manager``
+===========================  ==================================================================
+
+Sources: NVIDIA/k8s-device-plugin (socket names); Project-HAMi/HAMi (a fork with the same names;
+annotations); AliyunContainerService/gpushare-device-plugin; NVIDIA/mig-parted,
+deployments/container; NVIDIA/gpu-operator (labels ``nvidia.com/gpu.deploy.*``).
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sharing.errors import ResourceNameError
+from sharing.names import MILLI_GPU
+from sharing.node.target import Offered
+from sharing.shareclass import parse_resource_name
+
 PLUGIN_SOCKETS: Final = "nvidia-*.sock"
+ALIYUN_SOCKET: Final = "aliyungpushare.sock"
+DRA_SOCKET: Final = "plugins/gpu.nvidia.com/dra.sock"
+"""Below the kubelet's folder."""
 MIG_CONFIG: Final = "nvidia.com/mig.config"
 MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
 MIG_MANAGER: Final = "nvidia.com/gpu.deploy.mig-manager"
-LABELS: Final = (MIG_CONFIG, MIG_CONFIG_STATE, MIG_MANAGER)
-"""Labels of a Node that tell of a MIG manager."""
+DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
+MPS_CAPABLE: Final = "nvidia.com/mps.capable"
+LABELS: Final = (MIG_CONFIG, MIG_CONFIG_STATE, MIG_MANAGER, DEVICE_PLUGIN, MPS_CAPABLE)
+"""Labels of a Node that tell of other programs."""
+HAMI: Final = "hami.io/node-nvidia-register"
+ANNOTATIONS: Final = (HAMI,)
+"""Annotations of a Node that do."""
 _DIAL_S: Final = 0.5
+_TWICE: Final = "so its GPUs would be handed out twice; nothing is offered until it is gone"
 
 
-def live_plugin(folder: Path) -> str:
-    """Which plugin of NVIDIA's serves beside us, in a sentence; empty if none does.
+def live_plugin(folder: Path, beside: Iterable[str] = ()) -> str:
+    """Which other plugin serves beside us, in a sentence; empty if none does.
 
     A socket that nobody answers on was left behind and counts for nothing.
 
     Args:
         folder: The kubelet's folder of device-plugin sockets.
+        beside: Labels and annotations of the Node.
     """
-    live = [path.name for path in sorted(folder.glob(PLUGIN_SOCKETS)) if _answers(path)]
-    if not live:
+    if live := _answering(folder.glob(PLUGIN_SOCKETS)):
+        if HAMI in beside:
+            return (
+                f"HAMi's device plugin serves this node too ({live}), {_TWICE}: take the label "
+                "gpu=on, or what else its DaemonSet selects, off the Node"
+            )
+        return (
+            f"NVIDIA's device plugin serves this node too ({live}), {_TWICE}: label the Node "
+            f"{DEVICE_PLUGIN}=false"
+        )
+    if live := _answering([folder / ALIYUN_SOCKET]):
+        return (
+            f"Aliyun's gpushare device plugin serves this node too ({live}), {_TWICE}: take the "
+            "label gpushare=true off the Node"
+        )
+    if live := _answering([folder.parent / DRA_SOCKET]):
+        return (
+            f"NVIDIA's DRA driver serves GPUs to claims on this node ({live}), {_TWICE}: keep its "
+            "kubelet plugin off the Node, or switch its GPUs off (resources.gpus.enabled=false)"
+        )
+    return ""
+
+
+def foreign_plugin(offered: Iterable[Offered], gpus: Iterable[str]) -> str:
+    """Which resource of somebody else's has our GPUs as its devices; empty if none has.
+
+    Args:
+        offered: Everything that the kubelet may hand out, whoever listed it.
+        gpus: The node's GPUs by UUID.
+    """
+    uuids = tuple(gpus)
+    found = sorted(
+        {
+            one.resource
+            for one in offered
+            if not _is_ours(one.resource) and any(uuid in one.device_id for uuid in uuids)
+        }
+    )
+    if not found:
         return ""
     return (
-        f"NVIDIA's device plugin serves this node too ({', '.join(live)}), so its GPUs would be "
-        "handed out twice; nothing is offered until it is gone: label the Node "
-        "nvidia.com/gpu.deploy.device-plugin=false"
+        f"another device plugin offers GPUs of this node as {', '.join(found)}, {_TWICE}: keep "
+        "that plugin off the Node"
     )
 
 
@@ -60,6 +121,45 @@ def mig_manager(labels: Mapping[str, str], *, honoured: bool) -> str:
     if honoured or not config or not state:
         return ""
     return f"a MIG manager acts on {MIG_CONFIG}={config} (its state is {state!r}); {remedy}"
+
+
+def announced(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """What labels say will come to this node though it is not there yet; a sentence each."""
+    found = []
+    if labels.get(DEVICE_PLUGIN) == "true":
+        found.append(
+            f"the GPU Operator is asked to run NVIDIA's device plugin here ({DEVICE_PLUGIN}=true): "
+            "set it to false"
+        )
+    if labels.get(MPS_CAPABLE) == "true":
+        found.append(
+            f"NVIDIA's MPS control daemon selects this node ({MPS_CAPABLE}=true) and would take "
+            "GPUs for itself: set nvidia.com/gpu.deploy.mps-control-daemon=false, or take MPS out "
+            "of the device plugin's configuration"
+        )
+    return tuple(found)
+
+
+def others_offered(allocatable: Mapping[str, object]) -> tuple[str, ...]:
+    """Extended resources of a Node that others offer: a reason to ask whose devices they are."""
+    return tuple(
+        sorted(
+            name
+            for name, amount in allocatable.items()
+            if "/" in name and name != MILLI_GPU and not _is_ours(name) and str(amount) != "0"
+        )
+    )
+
+
+def _is_ours(resource: str) -> bool:
+    try:
+        return parse_resource_name(resource) is not None
+    except ResourceNameError:
+        return False
+
+
+def _answering(paths: Iterable[Path]) -> str:
+    return ", ".join(path.name for path in sorted(paths) if _answers(path))
 
 
 def _answers(path: Path) -> bool:

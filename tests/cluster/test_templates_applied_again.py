@@ -14,10 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from embedded.apiserver import ApiServer
 from sharing.cluster.client import Client
 from sharing.names import MODE_LABEL
-from tests.cluster.needs import Tier
+from tests.cluster.eitherserver import EITHER, either_server
 from tests.support.governed import governed
 from tests.support.kubectl import Kubectl
 from webhook.workload import FRACTIONS_ANNOTATION
@@ -25,19 +24,13 @@ from webhook.workload import FRACTIONS_ANNOTATION
 GPU: Final = "nvidia.com/gpu"
 KEY: Final = "main.gpu.sharing/fraction"
 SERVER_SIDE: Final = ("--server-side",)
-EMBEDDED, REAL = "embedded", "real"
 
 
-@pytest.fixture(
-    params=[EMBEDDED, pytest.param(REAL, marks=pytest.mark.cluster(Tier.CONTROL_PLANE.value))]
-)
+@pytest.fixture(params=EITHER)
 async def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Path]:
     """An administrator's way into an API server."""
-    if request.param == REAL:
-        yield request.getfixturevalue("control_plane").access.kubeconfig()
-        return
-    async with ApiServer(tls=True) as running:
-        yield running.write_kubeconfig(tmp_path / "config")
+    async with either_server(request, tmp_path) as server:
+        yield server.kubeconfig()
 
 
 @pytest.fixture
