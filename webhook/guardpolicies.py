@@ -44,6 +44,9 @@ _GOVERNED: Final = (
     "namespaceObject.?metadata.?labels.orValue({})"
     f'.exists(k, k in ["{PROFILE_LABEL}", "{MODE_LABEL}"])'
 )
+"""For variables only: while match conditions are evaluated, an API server knows no namespace.
+
+Source: kubernetes/apiserver, admission/plugin/webhook/matchconditions; seen on 1.37.2."""
 _IS_DRIVER_MOUNT: Final = 'v.mountPath.matches("(^|/)nvidia-container-devices(/|$)")'
 """Wherever the folder is: a path has many spellings, and the name is nobody else's."""
 _NOT_A_KUBELET: Final = '!("system:nodes" in request.?userInfo.?groups.orValue([]))'
@@ -98,6 +101,7 @@ def _debug_containers() -> dict[str, Any]:
     names = ", ".join(f'"{name}"' for name in sorted(DEBUG_VARIABLES))
     bad = f"""
     object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old)
+    && (variables.holds || variables.governed)
     && (c.?env.orValue([]).exists(e, e.name in [{names}])
     || c.?volumeMounts.orValue([]).exists(v, {_IS_DRIVER_MOUNT})
     || (variables.holds && c.?envFrom.orValue([]).size() > 0))).map(c, c.name)"""
@@ -105,8 +109,8 @@ def _debug_containers() -> dict[str, Any]:
         "debug-containers",
         operations=["UPDATE"],
         resources=["pods/ephemeralcontainers"],
-        conditions={"concerns-gpus": f"{_HAS_GRANT} || {_NAMES_A_GPU} || {_GOVERNED}"},
         variables={
+            "governed": _GOVERNED,
             "holds": f"{_HAS_GRANT} || {_NAMES_A_GPU}",
             "old": "oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)",
             "bad": bad,
@@ -155,20 +159,21 @@ def _openings(exempt: Sequence[str]) -> dict[str, Any]:
         operations=["CREATE"],
         resources=["pods"],
         exempt=exempt,
-        conditions={"not-a-kubelet": _NOT_A_KUBELET, "is-governed": _GOVERNED},
+        conditions={"not-a-kubelet": _NOT_A_KUBELET},
         variables={
+            "governed": _GOVERNED,
             "keys": "object.metadata.?annotations.orValue({})",
             "injecting": injecting,
             "mounting": mounting,
         },
         validations=[
             _validation(
-                "variables.injecting.size() == 0",
+                "!variables.governed || variables.injecting.size() == 0",
                 '"annotation " + variables.injecting.join(", ") + " injects devices past the'
                 ' device plugin; remove it and ask by nvidia.com/gpu: 1"',
             ),
             _validation(
-                "variables.mounting.size() == 0",
+                "!variables.governed || variables.mounting.size() == 0",
                 '"container " + variables.mounting.join(", ") + " mounts'
                 " nvidia-container-devices, which chooses GPUs past the device plugin; remove the"
                 ' mount and ask by nvidia.com/gpu: 1"',

@@ -24,7 +24,7 @@ from webhook.registration import client_by_url, configuration, template_rules
 from webhook.snapshot import Snapshot
 
 _GROUP: Final = "admissionregistration.k8s.io"
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 10.0
 _POLICIES: Final = {
     kind: Kind(kind=kind, plural=plural, group=_GROUP, namespaced=False)
     for kind, plural in {
@@ -62,7 +62,8 @@ async def governed(
 
     Args:
         client: An administrator's connection.
-        labels: The labels that govern namespaces, by what the test calls them.
+        labels: The labels that govern namespaces, by what the test calls them; the first
+            one's policy enforces.
         profiles: Known to the webhook besides the built-in ones.
     """
     authority = trustme.CA()
@@ -103,10 +104,14 @@ async def _put(
 
 
 async def _is_in_force(made: Governed) -> bool:
-    """Whether webhook and policies answer: API servers take some time to see them."""
+    """Whether webhook and policies answer: API servers take some time to see each of them."""
     first = next(iter(made.namespaces.values()))
     asking = pod(container(limits={"nvidia.com/gpu": "1"}))
-    naming = pod(container(), container("b", limits={"x.gpu.sharing/gpu": "1"}))
+    naming = pod(container(limits={"x.gpu.sharing/gpu": "1"}))
+    opening = pod(container(), annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"})
     tried = await made.client.create(PODS, asking, namespace=first, dry_run=True)
-    granted = GRANTS_ANNOTATION in tried["metadata"].get("annotations", {})
-    return granted and bool(await made.refused(PODS, naming, "default"))
+    if GRANTS_ANNOTATION not in tried["metadata"].get("annotations", {}):
+        return False
+    return bool(
+        await made.refused(PODS, naming, "default") and await made.refused(PODS, opening, first)
+    )
