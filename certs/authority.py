@@ -69,9 +69,14 @@ class Authority:
 
     @classmethod
     def make(
-        cls, *, now: datetime, randomness: Randomness, life: timedelta = AUTHORITY_LIFE
+        cls,
+        *,
+        now: datetime,
+        randomness: Randomness,
+        life: timedelta = AUTHORITY_LIFE,
+        backdate: timedelta = BACKDATE,
     ) -> Authority:
-        """A fresh authority, valid from an hour ago until `now` plus `life`.
+        """A fresh authority, valid from `now` less `backdate` until `now` plus `life`.
 
         Its subject is unique, because two authorities of one name and different keys make
         verifiers try the wrong one and report that.
@@ -86,7 +91,7 @@ class Authority:
             .subject_name(subject)
             .issuer_name(subject)
             .serial_number(serial)
-            .not_valid_before(start - BACKDATE)
+            .not_valid_before(start - backdate)
             .not_valid_after(start + life)
             .public_key(key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -109,6 +114,7 @@ class Authority:
         now: datetime,
         randomness: Randomness,
         life: timedelta = LEAF_LIFE,
+        backdate: timedelta = BACKDATE,
     ) -> Leaf:
         """A leaf that serves under these names and never outlives this authority.
 
@@ -134,7 +140,7 @@ class Authority:
             .subject_name(_name(f"gpu-sharing serving {serial:040x}"))
             .issuer_name(self.certificate.subject)
             .serial_number(serial)
-            .not_valid_before(max(start - BACKDATE, self.certificate.not_valid_before_utc))
+            .not_valid_before(max(start - backdate, self.certificate.not_valid_before_utc))
             .not_valid_after(min(start + life, self.certificate.not_valid_after_utc))
             .public_key(key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

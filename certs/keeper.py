@@ -12,7 +12,7 @@ import random
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -22,9 +22,10 @@ from certs.leaf import find_faults, fingerprint
 from certs.rotation import Situation, next_step
 from certs.serving import choose_served
 from certs.sight import Sight, live_bundles
-from certs.step import Act, Rest, Step, Wait
+from certs.step import Act, Patch, Rest, Step, Wait
 from sharing.cluster.backoff import Backoff
 from sharing.cluster.kind import SECRETS
+from sharing.cluster.watching import EventType
 from sharing.errors import GpuSharingError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from certs.context import HotContext
     from certs.metrics import CertsMetrics
     from certs.schedule import RotationSettings
-    from certs.sight import Served
+    from certs.sight import Configuration, Served
     from sharing.cluster.events import EventRecorder
     from sharing.cluster.kind import Kind
 
@@ -57,10 +58,14 @@ class Pace:
     Attributes:
         poll_s: At least so often, seconds.
         jitter_s: Before each write, up to so long, so that replicas seldom collide.
+        silence_s: How long an API server may be away before we are unready, seconds: others may
+            withdraw their trust in what is served here no sooner than a rotation's overlap after
+            the last look; half of that if None.
     """
 
     poll_s: float = 30.0
     jitter_s: float = 0.5
+    silence_s: float | None = None
 
 
 class Keeper:
@@ -99,7 +104,7 @@ class Keeper:
         self._chance = chance or random.Random()
         self._changed = asyncio.Event()
         self._sight = Sight()
-        self._is_urgent = False
+        self._look: Look | None = None
         self._looked_s: float | None = None
         self.trust: tuple[Bundle, ...] = ()
         """What API servers trusted at the last look, by each of our configurations' entries; what
@@ -123,16 +128,20 @@ class Keeper:
         look = await self._cluster.look()
         situation = self._see(look)
         step = next_step(situation)
-        outcome = Outcome.DONE
-        if not isinstance(step, Wait | Rest):
-            try:
-                outcome = await self._cluster.carry_out(step, look, self._settings)
-            except GpuSharingError:
-                self._metrics.count(step.act, Outcome.FAILED)
-                raise
-            self._tell(step, outcome, look)
-        self._metrics.count(step.act, outcome)
+        if isinstance(step, Wait | Rest):
+            self._metrics.count(step.act, Outcome.DONE)
+        else:
+            await self._do(step, look)
         return step
+
+    async def _do(self, step: Step, look: Look) -> None:
+        try:
+            outcome = await self._cluster.carry_out(step, look, self._settings)
+        except GpuSharingError:
+            self._metrics.count(step.act, Outcome.FAILED)
+            raise
+        self._tell(step, outcome, look)
+        self._metrics.count(step.act, outcome)
 
     def unready_reason(self) -> str:
         """Why callers would not accept what is served; empty where they do.
@@ -140,16 +149,21 @@ class Keeper:
         An API server that is away makes nobody unready until so much time has passed that
         others may have withdrawn their trust in what is served here.
         """
-        served = self._sight.served
-        if served is None or self._looked_s is None:
+        served, look = self._sight.served, self._look
+        if look is None or self._looked_s is None or look.stored.current is None is served:
             return "there is no certificate to serve yet"
+        if served is None:
+            return "the webhook configurations do not trust the certificate yet"
         faults = find_faults(served.leaf, now=self._cluster.clock(), names=self._settings.names[:1])
         if faults:
             return str(faults[0])
         if not _all_trust(served, self.trust):
             return "the webhook configurations do not trust what is served yet"
         silence_s = self._monotonic() - self._looked_s
-        if silence_s > self._settings.overlap.total_seconds() / 2:
+        bearable_s = self._pace.silence_s
+        if bearable_s is None:
+            bearable_s = self._settings.overlap.total_seconds() / 2
+        if silence_s > bearable_s:
             return f"the certificates' Secret could not be read for {silence_s:.0f} s"
         return ""
 
@@ -166,7 +180,7 @@ class Keeper:
         served = choose_served(situation)
         if served is not None and served is not sight.served and self._swap(served, situation):
             sight = replace(sight, served=served)
-        self._sight, self._looked_s = sight, sight.at_s
+        self._sight, self._looked_s, self._look = sight, sight.at_s, look
         self.trust = live_bundles(look.configurations) or (look.stored.trusted,)
         self._metrics.note(look.stored, look.configurations)
         return replace(situation, sight=sight)
@@ -234,10 +248,7 @@ class Keeper:
                     await self._changed.wait()
             except TimeoutError:
                 pass
-        # Whose calls fail now does not care how many of us collide in curing it.
-        jitter_s = 0.0 if self._is_urgent else self._pace.jitter_s
-        self._is_urgent = False
-        await asyncio.sleep(self._chance.uniform(0.0, jitter_s))
+        await asyncio.sleep(self._chance.uniform(0.0, self._pace.jitter_s))
 
     async def _follow(self, kind: Kind, namespace: str, name: str) -> None:
         """Notice changes of one object; what they are is read again in any case."""
@@ -249,18 +260,35 @@ class Keeper:
                 )
                 async with aclosing(events):
                     async for event in events:
-                        self._is_urgent |= kind is not SECRETS and self._distrusts(kind, event.item)
+                        if event.type is EventType.MODIFIED and kind is not SECRETS:
+                            await self._mend(read_configuration(kind.kind, event.item))
                         self._changed.set()
             except GpuSharingError as error:
                 # The timer looks all the same, and reports what is wrong.
                 _log.debug("watch ended", kind=kind.kind, name=name, error=str(error))
             await asyncio.sleep(_WATCH_PAUSE_S * (1 + self._chance.random()))
 
-    def _distrusts(self, kind: Kind, item: dict[str, Any]) -> bool:
-        """Whether a configuration that has changed refuses what is served here."""
-        served = self._sight.served
-        live = live_bundles((read_configuration(kind.kind, item),))
-        return served is not None and not _all_trust(served, live)
+    async def _mend(self, configuration: Configuration) -> None:
+        """Put back at once what somebody took out of a bundle: calls fail until it is there.
+
+        The next look does the same with more care and a pause; this goes by the last look, as
+        long as that is so recent that no certificate can have come into service since.
+        """
+        served, look = self._sight.served, self._look
+        if served is None or look is None or self._looked_s is None:
+            return
+        age_s = self._monotonic() - self._looked_s
+        if age_s > self._settings.propagation.total_seconds():
+            return
+        if _all_trust(served, live_bundles((configuration,))):
+            return
+        step = Patch(
+            act=Act.REPAIR,
+            bundle=look.stored.trusted,
+            configurations=(configuration,),
+            why="others took out what is in use",
+        )
+        await self._do(step, look)
 
 
 def _all_trust(served: Served, bundles: tuple[Bundle, ...]) -> bool:

@@ -132,8 +132,11 @@ def carry_out(
     The authority lives as long as its one leaf: a longer life would only make it trusted
     for longer, a shorter one would break the leaf (kyverno#13639).
     """
-    authority = Authority.make(now=now, randomness=randomness, life=settings.life)
-    leaf = authority.issue(settings.names, now=now, randomness=randomness, life=settings.life)
+    life, backdate = settings.life, settings.backdate
+    authority = Authority.make(now=now, randomness=randomness, life=life, backdate=backdate)
+    leaf = authority.issue(
+        settings.names, now=now, randomness=randomness, life=life, backdate=backdate
+    )
     return replace(
         step.onto,
         next=leaf,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from certs.authority import LEAF_LIFE
+from certs.authority import BACKDATE, LEAF_LIFE
 from sharing.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class RotationSettings:
         propagation: How long until every API server uses a patched bundle.
         settle: How long until every replica serves a promoted leaf.
         overlap: How long an authority stays trusted after its leaf was replaced.
+        backdate: How long before now both begin to be valid, for API servers whose clocks are late.
     """
 
     names: tuple[str, ...]
@@ -36,6 +37,7 @@ class RotationSettings:
     propagation: timedelta = timedelta(seconds=60)
     settle: timedelta = timedelta(minutes=10)
     overlap: timedelta = timedelta(hours=24)
+    backdate: timedelta = BACKDATE
 
     def __post_init__(self) -> None:
         if not self.names:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def choose_served(situation: Situation) -> Served | None:
     """What to serve from now on; what is served already where nothing is better.
 
-    A leaf is taken at once by a replica that serves nothing of use. One that serves well
-    takes it only after it has seen its authority in every bundle for as long as a bundle
-    needs to reach all API servers; a Secret in which others wrote cannot hurry it.
+    No leaf is taken before its authority is in every bundle. Then it is taken at once by a
+    replica that serves nothing of use; one that serves well takes it only after it has seen the
+    authority there for as long as a bundle needs to reach all API servers; a Secret in which
+    others wrote cannot hurry it.
     """
     served = situation.sight.served
     current = situation.stored.current
@@ -28,11 +29,11 @@ def choose_served(situation: Situation) -> Served | None:
         return served
     if served is not None and served.leaf == current:
         return served
-    candidate = Served(leaf=current, authority=authority)
-    if served is None or not _is_useful(served, situation):
-        return candidate
+    needed_s = 0.0
+    if served is not None and _is_useful(served, situation):
+        needed_s = situation.settings.propagation.total_seconds()
     seen_s = situation.sight.held_for_s(fingerprint(authority))
-    return candidate if seen_s >= situation.settings.propagation.total_seconds() else served
+    return Served(leaf=current, authority=authority) if seen_s >= needed_s else served
 
 
 def _is_useful(served: Served, situation: Situation) -> bool:
