@@ -1,0 +1,1 @@
+"""What becomes of reviews while certificates, replicas and the API server itself change."""

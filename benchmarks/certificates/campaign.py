@@ -1,0 +1,192 @@
+"""The whole campaign: phases, each with its own counts, under one load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.certificates import events
+from benchmarks.certificates.counts import failures
+from benchmarks.certificates.load import Seen
+from benchmarks.certificates.times import ASKED, SHORT_LIVED
+from benchmarks.certificates.wallclock import WallClock
+
+if TYPE_CHECKING:
+    from benchmarks.certificates.load import Load
+    from benchmarks.certificates.scene import Scene
+
+_SETTLE_S: Final = 1.0
+"""After the end of a phase: what it left under way belongs to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much happens."""
+
+    rotations: int
+    """By themselves, of certificates that live short."""
+    rolls: int
+    """Rolling restarts of two replicas, and as many of three."""
+    jumps: int
+    deletions: int
+    emptyings: int
+    restarts: int
+    """Of API server and etcd each, half of the former by kill -9."""
+    all_rotations: int
+    """At the end there were at least so many in all."""
+    rate: float
+    connections: int
+
+
+FULL: Final = Size(
+    rotations=20, rolls=5, jumps=2, deletions=3, emptyings=10, restarts=2, all_rotations=50,
+    rate=220.0, connections=40,
+)  # fmt: skip
+QUICK: Final = Size(
+    rotations=2, rolls=1, jumps=1, deletions=1, emptyings=2, restarts=1, all_rotations=6,
+    rate=100.0, connections=24,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What one phase came to.
+
+    Attributes:
+        name: What happened in it.
+        replicas: How many served.
+        took_s: Its length.
+        seen: What callers saw.
+        counted: What the API server counted.
+        extra: What the phase itself measured.
+    """
+
+    name: str
+    replicas: int
+    took_s: float
+    seen: Seen
+    counted: Counter[str]
+    extra: dict[str, Any]
+
+    @property
+    def failed(self) -> int:
+        """Reviews that failed by the API server's own counters."""
+        return failures(self.counted)
+
+
+@dataclass(slots=True, kw_only=True)
+class Campaign:
+    """The phases; ``run`` does all."""
+
+    scene: Scene
+    folder: Path
+    size: Size
+    say: Callable[[str], None]
+    phases: list[Phase] = field(default_factory=list)
+    load: Load = field(init=False)
+
+    async def run(self) -> None:
+        """Everything, one after another."""
+        scene, size = self.scene, self.size
+        scene.times = SHORT_LIVED
+        await scene.start_ready(2)
+        self.load = scene.load(rate=size.rate, connections=size.connections)
+        await self._phase("rotations", self._rotations)
+        scene.times = ASKED
+        await self._phase("rolling restarts", self._rolls)
+        await self._phase("a third replica", self._third)
+        await self._phase("rolling restarts of three", self._rolls)
+        await self._phase("clock jumps", self._jumps)
+        await self._phase("Secret deleted", self._deletions)
+        await self._phase("API server restarts", self._api_restarts)
+        await self._phase("etcd restarts", self._etcd_restarts)
+        await self._phase("bundles emptied", self._emptyings)
+        await self._phase("many rotations", self._rest)
+        await scene.all_buried()
+
+    async def _phase(self, name: str, work: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        scene, loop = self.scene, asyncio.get_running_loop()
+        await scene.counts.read()
+        before, began_s = scene.counts.total, loop.time()
+        self.load.start()
+        extra = await work()
+        took_s = loop.time() - began_s
+        seen = await self.load.stop()
+        await asyncio.sleep(_SETTLE_S)
+        await scene.counts.read()
+        counted = scene.counts.total - before
+        phase = Phase(
+            name=name, replicas=len(scene.serving()), took_s=took_s, seen=seen, counted=counted,
+            extra=extra,
+        )  # fmt: skip
+        self.phases.append(phase)
+        reviews = phase.counted["code 200"]
+        self.say(
+            f"{name}: {took_s:.0f} s, {reviews} reviews ({reviews / took_s:.0f}/s), "
+            f"{phase.failed} failed {extra or ''}"
+        )
+
+    @property
+    def rotations(self) -> int:
+        """How many certificates there were until now, the first one not counted."""
+        return len(self.scene.observer.served) - 1
+
+    async def _rotations(self) -> dict[str, Any]:
+        await events.rotate_by_themselves(self.scene, self.size.rotations)
+        return {"rotations": self.size.rotations}
+
+    async def _rolls(self) -> dict[str, Any]:
+        async with events.rotating(self.scene) as count:
+            for _ in range(self.size.rolls):
+                await events.roll_all(self.scene)
+        return {"rolls": self.size.rolls, "rotations": count[0]}
+
+    async def _third(self) -> dict[str, Any]:
+        await self.scene.start_ready()
+        await self.scene.rotate()
+        return {}
+
+    async def _jumps(self) -> dict[str, Any]:
+        """First one node's clock is wrong, then all nodes' are."""
+        scene, clocks = self.scene, []
+        for number, old in enumerate(scene.serving()):
+            home = self.folder / f"clock-{number}"
+            home.mkdir()
+            clocks.append(WallClock(home))
+            await scene.roll(old, environment=clocks[-1].environment)
+        for _ in range(self.size.jumps):
+            for days in (1, -1):
+                await events.jump(scene, clocks[:1], days)
+                await events.jump(scene, clocks, days)
+        return {"jumps": 4 * self.size.jumps}
+
+    async def _deletions(self) -> dict[str, Any]:
+        for _ in range(self.size.deletions):
+            await events.delete_secret(self.scene)
+        return {"deletions": self.size.deletions}
+
+    async def _api_restarts(self) -> dict[str, Any]:
+        for number in range(self.size.restarts):
+            await events.restart_api_server(self.scene, self.load, kill=number % 2 == 1)
+        return {"restarts": self.size.restarts}
+
+    async def _etcd_restarts(self) -> dict[str, Any]:
+        for _ in range(self.size.restarts):
+            await events.restart_etcd(self.scene)
+        return {"restarts": self.size.restarts}
+
+    async def _emptyings(self) -> dict[str, Any]:
+        took_s = []
+        for _ in range(self.size.emptyings):
+            took_s.append(await events.empty_bundles(self.scene))
+            await asyncio.sleep(_SETTLE_S)
+        return {"emptyings": len(took_s), "longest_ms": round(1000 * max(took_s), 1)}
+
+    async def _rest(self) -> dict[str, Any]:
+        missing = max(self.size.all_rotations - self.rotations, 0)
+        await events.rotate(self.scene, missing)
+        return {"rotations": missing}

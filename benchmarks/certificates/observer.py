@@ -1,0 +1,110 @@
+"""Whether anything is ever served whose authority is not in the live bundle.
+
+The bundle is read, each replica is asked for its certificate by a handshake, and the bundle is
+read again. Both readings have to hold the authority of what was shown: trust comes before service,
+and goes after it. Signatures are checked here by the library alone, not by the rotation's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from benchmarks.certificates.replica import NAMESPACE, SERVICE
+from certs.probe import probe
+from sharing.cluster.errors import ApiError
+from sharing.cluster.kind import MUTATING_WEBHOOKS
+from sharing.errors import GpuSharingError
+
+if TYPE_CHECKING:
+    from benchmarks.certificates.endpoints import Backend
+    from sharing.cluster.client import Client
+
+NAME: Final = f"{SERVICE}.{NAMESPACE}.svc"
+_PERIOD_S: Final = 0.02
+_TIMEOUT_S: Final = 3.0
+
+
+class Observer:
+    """Looks all the time; an excuse is a time in which others write the bundle.
+
+    Args:
+        client: An administrator.
+        backends: Whoever runs now.
+    """
+
+    def __init__(self, client: Client, backends: Callable[[], Iterable[Backend]]) -> None:
+        self._client = client
+        self._backends = backends
+        self.handshakes = 0
+        self.most_authorities = 0
+        self.served: set[int] = set()
+        """Serial numbers of all certificates that were seen."""
+        self.violations: list[str] = []
+        self.excused = False
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            with suppress(ApiError):
+                await self.look()
+            await asyncio.sleep(_PERIOD_S)
+
+    async def look(self) -> None:
+        """Once at every replica."""
+        excused = self.excused
+        before = await self._bundles()
+        shown = await asyncio.gather(*(self._shown(one) for one in self._backends()))
+        after = await self._bundles()
+        if excused or self.excused:
+            return
+        for name, certificate in shown:
+            if certificate is None:
+                continue
+            self.handshakes += 1
+            self.served.add(certificate.serial_number)
+            for when, bundles in (("before", before), ("after", after)):
+                for bundle in bundles:
+                    if not any(vouches(authority, certificate) for authority in bundle):
+                        self.violations.append(
+                            f"{name} serves {certificate.serial_number:x}, which a bundle of "
+                            f"{len(bundle)} did not trust just {when}"
+                        )
+
+    async def _bundles(self) -> list[list[x509.Certificate]]:
+        item = await self._client.get(MUTATING_WEBHOOKS, "gpu-sharing")
+        found = bundles_of(item)
+        self.most_authorities = max(self.most_authorities, *map(len, found))
+        return found
+
+    async def _shown(self, backend: Backend) -> tuple[str, x509.Certificate | None]:
+        try:
+            return backend.name, await probe(
+                backend.host, backend.port, name=NAME, authorities=None, timeout_s=_TIMEOUT_S
+            )
+        except GpuSharingError:
+            return backend.name, None  # it starts, it ends, or it has nothing to show yet
+
+
+def bundles_of(item: dict[str, Any]) -> list[list[x509.Certificate]]:
+    """What each entry of a configuration trusts."""
+    found = []
+    for entry in item["webhooks"]:
+        pem = base64.b64decode(entry["clientConfig"].get("caBundle") or "")
+        found.append(x509.load_pem_x509_certificates(pem) if pem else [])
+    return found
+
+
+def vouches(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
