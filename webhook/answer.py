@@ -6,8 +6,7 @@ Everything that the server does around it is moving bytes and counting.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,9 +25,11 @@ _MALFORMED_CODE = 400
 Rule = Callable[[Review, Policies, Inventory | None], Ruling]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """An answer, and what the log and the metrics want to know about it."""
+class Answered(NamedTuple):
+    """An answer, and what the log and the metrics want to know about it.
+
+    A tuple, as all values that each review makes.
+    """
 
     answer: Answer
     review: Review | None = None

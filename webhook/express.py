@@ -16,7 +16,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from webhook.outcome import Answer
+from webhook.outcome import Answer, Outcome
 
 LONGEST_HEAD: Final = 2048
 _END: Final = b"\r\n\r\n"
@@ -81,18 +81,29 @@ def rendered(answer: Answer, server: str, *, closes: bool) -> bytes:
         server: What we call ourselves.
         closes: Whether the connection ends with it.
     """
-    status = answer.outcome.http_status
-    more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+    head = _head(answer.outcome, answer.content_type, server, closes=closes)
+    return b"%b%d\r\nDate: %b\r\n\r\n%b" % (
+        head,
+        len(answer.body),
+        _date(int(time.time())),
+        answer.body,
+    )
+
+
+@lru_cache(maxsize=64)
+def _head(outcome: Outcome, content_type: str, server: str, *, closes: bool) -> bytes:
+    """The head of an answer up to its length; few kinds of answers exist."""
+    status = outcome.http_status
+    more = "".join(f"{name}: {value}\r\n" for name, value in outcome.headers.items())
     if closes:
         more += "Connection: close\r\n"
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: {server}\r\n{more}"
-        f"Content-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}\r\n"
-        f"Date: {_date(int(time.time()))}\r\n\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: "
     )
-    return head.encode("ascii") + answer.body
+    return head.encode("ascii")
 
 
 @lru_cache(maxsize=1)
-def _date(now_s: int) -> str:
-    return formatdate(now_s, usegmt=True)
+def _date(now_s: int) -> bytes:
+    return formatdate(now_s, usegmt=True).encode("ascii")

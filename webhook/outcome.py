@@ -29,9 +29,8 @@ Source: kubernetes/client-go, ``rest/request.go`` and ``rest/with_retry.go``; ku
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from webhook.verdict import VerdictKind
 
@@ -61,6 +60,11 @@ class Outcome(StrEnum):
     def closes(self) -> bool:
         """Whether the connection ends with the answer: the caller misbehaves, or shall go on."""
         return self in _CLOSING
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that an answer needs."""
+        return _HEADERS.get(self, {})
 
 
 class Drop(StrEnum):
@@ -98,18 +102,12 @@ _BY_VERDICT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An outcome with its body."""
+class Answer(NamedTuple):
+    """An outcome with its body. A tuple, as all values that each review makes."""
 
     outcome: Outcome
     body: bytes
     content_type: str = "application/json"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers that the outcome needs."""
-        return _HEADERS.get(self.outcome, {})
 
 
 def outcome_of(verdict: VerdictKind) -> Outcome:

@@ -14,13 +14,14 @@ import asyncio
 import contextlib
 import ssl
 import time
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from aiohttp import web
 
 from webhook.answer import Answered, answer_body
 from webhook.connection import SERVER_HEADER
+from webhook.facts import facts_of
 from webhook.limits import MOST_BODY_BYTES, patience_s, refuse_head, too_large
 from webhook.listener import Listener
 from webhook.metrics import Metrics
@@ -31,7 +32,6 @@ from webhook.snapshot import Source
 
 PATH: Final = "/mutate"
 _TICK_S: Final = 0.1
-_LONGEST_NAME: Final = 253
 
 _log: Final = structlog.get_logger()
 
@@ -130,7 +130,7 @@ class AdmissionServer:
             body=answer.body,
             status=answer.outcome.http_status,
             content_type=answer.content_type,
-            headers={"Server": SERVER_HEADER, **answer.headers},
+            headers={"Server": SERVER_HEADER, **answer.outcome.headers},
         )
         if self._closing or answer.outcome.closes:
             response.force_close()
@@ -208,42 +208,21 @@ class AdmissionServer:
         return b"".join(chunks)
 
     def _record(self, answered: Answered, duration_s: float, size: int) -> None:
-        outcome = answered.answer.outcome
+        """One line and a few counts for a call."""
+        outcome, verdict = answered.answer.outcome, answered.verdict
         self._metrics.count(outcome, duration_s)
-        facts: dict[str, Any] = {
-            "outcome": outcome.value,
-            "duration_ms": round(duration_s * 1000, 3),
-            "bytes": size,
-        }
-        review, verdict = answered.review, answered.verdict
-        if review is not None:
-            # Never the object: it may hold secrets, and it is as long as its author likes.
-            facts |= {
-                "uid": review.uid[:_LONGEST_NAME],
-                "operation": review.operation,
-                "kind": review.kind[:_LONGEST_NAME],
-                "namespace": review.namespace[:_LONGEST_NAME],
-                "name": review.name[:_LONGEST_NAME],
-                "dry_run": review.dry_run,
-            }
         if verdict is not None:
-            facts |= {"code": verdict.code, "warnings": len(verdict.warnings)}
-            said = verdict.audit_annotations
-            if "profile" in said:
-                facts["profile"] = said["profile"]
-            if "would" in said:
-                facts["would"] = said["would"]
             if outcome is Outcome.DENIED:
-                # The field, never what stands in it.
-                facts["field"] = said.get("denied", "")[:_LONGEST_NAME]
                 self._metrics.count_denial(verdict.code)
-            if verdict.grants:
-                facts["grants"] = [grant.share_class.resource_name for grant in verdict.grants]
-            for grant in verdict.grants if outcome is not Outcome.DENIED else ():
-                self._metrics.count_grant(grant.share_class.mode)
+            else:
+                for grant in verdict.grants:
+                    self._metrics.count_grant(grant.share_class.mode)
+        facts = facts_of(answered)
+        facts["duration_ms"] = round(duration_s * 1000, 3)
+        facts["bytes"] = size
         if answered.fault is not None:
             _log.error("review failed", exc_info=answered.fault, **facts)
-        elif review is None and verdict is None:
+        elif answered.review is None and verdict is None:
             # Whoever reaches the port can cause these; a metric counts them.
             _log.debug("call was refused", **facts)
         else:
