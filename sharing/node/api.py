@@ -7,6 +7,7 @@ is published as soon as it is back.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from sharing.cluster.events import EventRecorder
 from sharing.cluster.kind import GPU_NODES, NODES, PODS
 from sharing.errors import InputError, QuantityError
 from sharing.node.checkpoint import PodName
+from sharing.node.deadkeys import DeadKeys, empty_keys
 from sharing.node.nodecondition import condition_to_write, seen_condition
 from sharing.node.podseen import by_uid, seen_pod
 from sharing.node.rivals import ANNOTATIONS, LABELS, MIG_CONFIG_STATE, others_offered
@@ -61,6 +63,8 @@ class NodeSeen:
     """Capacity of the accounting resource."""
     healthy: tuple[str, str, str] = ("", "", "")
     """Status, reason and message of the Node's condition about its GPUs."""
+    empty: tuple[str, ...] = ()
+    """Share resources of which there are none."""
     others: tuple[str, ...] = ()
     """Extended resources that somebody else offers there."""
 
@@ -103,6 +107,7 @@ class NodeApi:
         self._on_change = on_change
         self._mig_config_state = mig_config_state
         self.events = EventRecorder(client, "gpu-sharing-agent", instance=node)
+        self.dead_keys = DeadKeys()
         self._wanted: Publication | None = None
         self._told: GpuNodeStatus | None = None
         self._dirty = asyncio.Event()
@@ -171,7 +176,7 @@ class NodeApi:
 
     def publish(self, publication: Publication) -> None:
         """Have the server show this; returns at once, the latest publication wins."""
-        if publication != self._wanted:
+        if publication != self._wanted or self.dead_keys.is_due(time.monotonic()):
             self._wanted = publication
             self._mark()
 
@@ -251,6 +256,11 @@ class NodeApi:
             status |= {"capacity": amount, "allocatable": amount}
         if node.managed and (condition := condition_to_write(node.healthy, wanted.healthy)):
             status["conditions"] = [condition]
+        if node.managed:
+            served = {share.resource for gpu in wanted.status.gpus for share in gpu.shares}
+            gone = dict.fromkeys(self.dead_keys.due(node.empty, served, time.monotonic()))
+            for side in ("capacity", "allocatable") if gone else ():
+                status[side] = status.get(side, {}) | gone
         if status:
             await self._client.patch(
                 NODES,
@@ -314,6 +324,7 @@ def seen_node(item: Mapping[str, Any]) -> NodeSeen:
         foreign={key: str(labels[key]) for key in LABELS if labels.get(key)}
         | {key: "" for key in ANNOTATIONS if (metadata.get("annotations") or {}).get(key)},
         milli=_whole(capacity.get(names.MILLI_GPU)),
+        empty=empty_keys(capacity),
         healthy=seen_condition(item),
         others=others_offered((item.get("status") or {}).get("allocatable") or {}),
     )
