@@ -18,6 +18,7 @@ import structlog
 
 from certs.cluster import Outcome, read_configuration
 from certs.errors import CertificateError
+from certs.healing import voucher_print
 from certs.leaf import find_faults, fingerprint
 from certs.rotation import Situation, next_step
 from certs.serving import choose_served
@@ -150,14 +151,12 @@ class Keeper:
         others may have withdrawn their trust in what is served here.
         """
         served, look = self._sight.served, self._look
-        if look is None or self._looked_s is None or look.stored.current is None is served:
-            return "there is no certificate to serve yet"
-        if served is None:
-            return "the webhook configurations do not trust the certificate yet"
+        if served is None or look is None or self._looked_s is None:
+            return _unserved(look, self.trust)
         faults = find_faults(served.leaf, now=self._cluster.clock(), names=self._settings.names[:1])
         if faults:
             return str(faults[0])
-        if not _all_trust(served, self.trust):
+        if not _all_trust(fingerprint(served.authority), self.trust):
             return "the webhook configurations do not trust what is served yet"
         silence_s = self._monotonic() - self._looked_s
         bearable_s = self._pace.silence_s
@@ -280,7 +279,7 @@ class Keeper:
         age_s = self._monotonic() - self._looked_s
         if age_s > self._settings.propagation.total_seconds():
             return
-        if _all_trust(served, live_bundles((configuration,))):
+        if _all_trust(fingerprint(served.authority), live_bundles((configuration,))):
             return
         step = Patch(
             act=Act.REPAIR,
@@ -291,6 +290,15 @@ class Keeper:
         await self._do(step, look)
 
 
-def _all_trust(served: Served, bundles: tuple[Bundle, ...]) -> bool:
-    authority = fingerprint(served.authority)
+def _unserved(look: Look | None, trust: tuple[Bundle, ...]) -> str:
+    """Why nothing is served."""
+    if look is not None and look.stored.current is not None:
+        voucher = voucher_print(look.stored.current, look.stored.trusted)
+        if not _all_trust(voucher, trust):
+            return "the webhook configurations do not trust the certificate yet"
+    return "there is no certificate to serve yet"
+
+
+def _all_trust(authority: str, bundles: tuple[Bundle, ...]) -> bool:
+    """Whether every bundle holds an authority, by its fingerprint."""
     return all(authority in bundle.fingerprints for bundle in bundles)

@@ -123,6 +123,53 @@ async def test_an_emptied_bundle_is_repaired_at_once_and_said_in_an_event(bench:
     assert "BundleRepaired" in {event["reason"] for event in events["items"]}
 
 
+async def test_a_certificate_that_no_bundle_trusts_is_not_served_and_said(bench: Bench) -> None:
+    replica = bench.replica()
+    # Until the pair is current, and before anything else: then somebody empties the bundles.
+    while (await replica.keeper.turn()).act is not Act.PROMOTE:
+        pass
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        emptied = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+        await bench.client.patch(kind, "gpu-sharing", emptied, patch_type=PatchType.JSON)
+
+    repaired = await replica.keeper.turn()
+
+    assert repaired.act is Act.REPAIR
+    assert replica.context.leaf is None
+    assert "do not trust the certificate" in replica.keeper.unready_reason()
+    await replica.keeper.turn()
+    assert not replica.keeper.unready_reason()
+
+
+async def test_an_emptied_bundle_is_mended_by_the_event_alone(bench: Bench) -> None:
+    replica = bench.replica()
+    for _ in range(6):
+        await replica.keeper.turn()
+    emptied = [{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}]
+    await bench.client.patch(MUTATING_WEBHOOKS, "gpu-sharing", emptied, patch_type=PatchType.JSON)
+    item = await bench.client.get(MUTATING_WEBHOOKS, "gpu-sharing")
+
+    await replica.keeper._mend(read_configuration("MutatingWebhookConfiguration", item))
+
+    assert [len(bundle) for bundle in await bench.bundles()] == [1, 1, 1]
+    assert replica.value("steps_total", act="repair") == 1
+
+
+async def test_what_was_last_seen_long_ago_mends_nothing(bench: Bench) -> None:
+    replica = bench.replica()
+    for _ in range(6):
+        await replica.keeper.turn()
+    emptied = [{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}]
+    await bench.client.patch(MUTATING_WEBHOOKS, "gpu-sharing", emptied, patch_type=PatchType.JSON)
+    item = await bench.client.get(MUTATING_WEBHOOKS, "gpu-sharing")
+    seen_s = replica.keeper._looked_s or 0.0
+    replica.keeper._monotonic = lambda: seen_s + 1.0
+
+    await replica.keeper._mend(read_configuration("MutatingWebhookConfiguration", item))
+
+    assert [len(bundle) for bundle in await bench.bundles()] == [1, 0, 1]
+
+
 async def test_a_deleted_secret_is_put_back_and_rotated_without_a_failed_call(
     bench: Bench,
 ) -> None:
