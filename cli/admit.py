@@ -158,9 +158,11 @@ def _print_comparison(scene: Scene, result: Result, form: str) -> int:
     governed = scene.governed()
     match form:
         case "json":
-            admitwhatif.print_json(result, changes, governed)
+            admitwhatif.print_json(result, changes, governed, scene.unknown)
         case "diff":
             admitwhatif.print_diffs(changes)
         case _:
-            admitwhatif.print_table(result, changes, governed, scene.changed_profiles)
+            admitwhatif.print_table(
+                result, changes, governed, scene.changed_profiles, unknown=scene.unknown
+            )
     return admitwhatif.exit_code(changes)

@@ -28,6 +28,7 @@ from sharing.errors import InputError, shown
 from sharing.names import PROFILE_LABEL
 from sharing.nodefile import read_nodes
 from webhook.manifests import Manifests, sort_out
+from webhook.original import as_asked
 from webhook.policies import Policies
 from webhook.snapshot import Snapshot
 
@@ -80,6 +81,8 @@ class Scene:
     """Profiles that the change gives, by name."""
     is_live: bool
     """Whether the objects are a cluster's own."""
+    unknown: tuple[str, ...] = ()
+    """What nobody can tell any more of objects that were admitted already, one sentence each."""
 
     def governed(self) -> tuple[str, ...]:
         """Namespaces that a profile of the change would govern."""
@@ -95,6 +98,7 @@ class Scene:
 class _Cluster:
     snapshot: Snapshot = field(default_factory=Snapshot)
     workloads: tuple[KubeObject, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def gather(wanted: Wanted) -> Scene:
@@ -135,6 +139,7 @@ def gather(wanted: Wanted) -> Scene:
         then=None if then is None else Snapshot(policies=then, inventory=known),
         changed_profiles=tuple(sorted(changes.profiles)),
         is_live=not wanted.sources,
+        unknown=cluster.unknown,
     )
 
 
@@ -202,7 +207,20 @@ async def _read_from(client: Client, wanted: Wanted) -> _Cluster:
     if wanted.sources:
         return _Cluster(snapshot=snapshot)
     workloads = await read_workloads(client, where=wanted.cluster, namespace=wanted.namespace)
-    return _Cluster(snapshot=snapshot, workloads=workloads)
+    asked, unknown = _as_asked(workloads, snapshot.policies)
+    return _Cluster(snapshot=snapshot, workloads=asked, unknown=unknown)
+
+
+def _as_asked(
+    workloads: Iterable[KubeObject], policies: Policies
+) -> tuple[tuple[KubeObject, ...], tuple[str, ...]]:
+    """Objects as their authors wrote them, and what cannot be known of that."""
+    asked, unknown = [], []
+    for found in workloads:
+        value, notes = as_asked(found.value, policies) if found.kind == "Pod" else (found.value, ())
+        asked.append(replace(found, value=value))
+        unknown += [f"Pod {found.namespace}/{found.name}: {note}" for note in notes]
+    return tuple(asked), tuple(unknown)
 
 
 def _overlaid(policies: Policies, manifests: Manifests) -> Policies:

@@ -20,6 +20,11 @@ from webhook.verdict import VerdictKind
 from webhook.whatif import Aspect, Change, Outlook
 
 _MOST_NAMES: Final = 5
+_MOST_UNKNOWN: Final = 10
+_UNKNOWN: Final = (
+    "Pods that were admitted already are taken back to what their record says they asked for. "
+    "What it does not say:"
+)
 _WORDS: Final = {
     Aspect.VERDICT: ("verdict", "verdicts"),
     Aspect.GRANT: ("grant", "grants"),
@@ -44,11 +49,14 @@ def counts(result: Result, changes: Sequence[Change]) -> dict[str, int]:
     }
 
 
-def print_json(result: Result, changes: Sequence[Change], governed: Sequence[str]) -> None:
+def print_json(
+    result: Result, changes: Sequence[Change], governed: Sequence[str], unknown: Sequence[str]
+) -> None:
     """Print the change for a program."""
     value = {
         "counts": counts(result, changes),
         "namespaces": list(governed),
+        "unknown": list(unknown),
         "changes": [
             {
                 "kind": change.now.preview.found.kind,
@@ -97,9 +105,14 @@ def _denial(change: Change) -> tuple[str, str]:
 
 
 def print_table(
-    result: Result, changes: Sequence[Change], governed: Sequence[str], names: Sequence[str]
+    result: Result,
+    changes: Sequence[Change],
+    governed: Sequence[str],
+    names: Sequence[str],
+    *,
+    unknown: Sequence[str],
 ) -> None:
-    """Print one row a change, why things are denied, and counts."""
+    """Print one row a change, why things are denied, counts, and what cannot be known."""
 
     def show(console: Console) -> None:
         if changes:
@@ -111,6 +124,12 @@ def print_table(
                 print_remark(console, "denied", "red", preview.message)
         console.print(Text("\n" if changes else "") + cell(_summary(result, changes)))
         console.print(cell(_reach(governed, names)))
+        if unknown:
+            console.print(cell(_UNKNOWN))
+        for sentence in unknown[:_MOST_UNKNOWN]:
+            print_remark(console, "unknown", "dim", sentence)
+        if len(unknown) > _MOST_UNKNOWN:
+            console.print(cell(f"  and {len(unknown) - _MOST_UNKNOWN} more: -o json has them all"))
 
     print_lines(show)
 

@@ -61,6 +61,11 @@ class Policies:
         """Whether the namespace has been seen; a watch may lag behind a new one."""
         return namespace in self.namespaces
 
+    def find(self, name: str) -> SharingProfile | None:
+        """The usable profile of this name, built-in ones included."""
+        found = self.profiles.get(name, _BUILTIN.get(name))
+        return found if isinstance(found, SharingProfile) else None
+
     def profile_for(self, namespace: str) -> Governing:
         """What governs a namespace. The profile label wins over the mode label."""
         labels = self.namespaces.get(namespace)

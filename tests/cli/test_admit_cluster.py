@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from cli.main import cli
 from embedded.apiserver import ApiServer
 from sharing.api.crd import crd_manifests
+from sharing.api.profile import parse_profile
 from sharing.cluster.client import Client
 from sharing.cluster.kind import (
     CRDS,
@@ -28,6 +29,7 @@ from sharing.cluster.kind import (
     Kind,
 )
 from tests.support.admission import pod
+from tests.support.judging import judge
 
 RAY = Kind(kind="RayCluster", plural="rayclusters", group="ray.io")
 LABELS = {"app": "web"}
@@ -219,6 +221,42 @@ async def test_what_would_change_in_a_cluster_is_told(kubeconfig: Path, tmp_path
     assert "4 newly denied" in result.stdout
     assert "Namespaces under inference: team-a, team-b." in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+async def test_a_pod_that_was_admitted_already_is_taken_back_to_what_it_asked(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Only its record tells: nobody owns the pod, so no template does."""
+    profile = parse_profile(
+        {"metadata": {"name": "inference"}, "spec": {"mode": "mps", "nodeSelector": {"a": "b"}}}
+    )
+    text = pod({"gpu.sharing/fraction": "0.25"})
+    verdict, after = judge(text, profile, None)
+    assert verdict.grants[0].resource == "gpu.sharing/mps-1of4"
+    after["metadata"] = {**after["metadata"], "name": "old", "namespace": "team-a"}
+    async with Client.from_kubeconfig(kubeconfig) as api:
+        spec = {"spec": {"mode": "mps", "nodeSelector": {"a": "b"}, "defaultSize": "1of4"}}
+        await api.patch(SHARING_PROFILES, "inference", spec)
+        await api.patch(NODES, "n1", {"metadata": {"labels": {"a": "b", "c": "d"}}})
+        await create(api, PODS, after)
+    (tmp_path / "what.yaml").write_text(
+        "apiVersion: gpu.sharing/v1alpha1\nkind: SharingProfile\nmetadata: {name: inference}\n"
+        "spec: {mode: exclusive, nodeSelector: {c: d}}\n"
+    )
+    there = ("--kubeconfig", str(kubeconfig), "-n", "team-a", "--what-if")
+
+    table = await admit(*there, str(tmp_path / "what.yaml"))
+    shown = await admit(*there, str(tmp_path / "what.yaml"), "-o", "json")
+
+    found = json.loads(shown.stdout)
+    (change,) = [one for one in found["changes"] if one["name"] == "old"]
+    assert change["now"]["grants"][0]["request"] == "gpu.sharing/fraction: 0.25"
+    assert change["now"]["placement"][0]["nodeSelector"] == {"a": "b"}
+    assert found["unknown"] == [
+        "Pod team-a/old: nodeSelector a: taken as profile inference's, not as its author's"
+    ]
+    assert "taken back to what their record says" in table.stdout
+    assert "unknown Pod team-a/old: nodeSelector a: taken as profile" in table.stdout
 
 
 async def test_the_table_of_a_cluster_leaves_out_what_asks_for_no_gpu(kubeconfig: Path) -> None:
