@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,6 +80,14 @@ def test_the_host_s_devices_beside_a_share_are_refused(fields: dict[str, Any], w
     assert verdict.code == 403
     assert words in verdict.message
     assert judge(pod(container(), **fields), "mps")[0].allowed, "without a share it is not ours"
+
+
+def test_a_host_folder_behind_other_volumes_is_found() -> None:
+    odd: list[Any] = [{"name": "e", "emptyDir": {}}, {"hostPath": {}}, {"hostPath": 7}, None, "x"]
+    volumes = [*odd, {"name": "v", "hostPath": {"path": "/dev"}}]
+    verdict, _ = judge(pod(container(limits=LIMITS), volumes=volumes), "mps")
+    assert "spec.volumes[5].hostPath.path" in verdict.message
+    assert judge(pod(container(limits=LIMITS), volumes=odd), "mps")[0].allowed
 
 
 @pytest.mark.parametrize("path", ["/dev/shm", "/dev/infiniband", "/data", "/variety", "/developer"])
@@ -318,3 +327,16 @@ def test_plain_debug_containers_and_old_ones_pass() -> None:
     assert admit(debug(plain), policies(), H100S).kind == "allow"
     old = [{"name": "old", "image": "x", "env": [ALL]}]
     assert admit(debug(plain, old), policies(), H100S).kind == "allow"
+    spy = {"name": "spy", "image": "x", "env": [ALL]}
+    verdict = admit(debug(spy, old), policies(), H100S)
+    assert "debug container spy: spec.ephemeralContainers[1].env[0]" in verdict.message
+
+
+def test_a_profile_that_allows_privileges_allows_them_for_debugging() -> None:
+    known = policies(profile(mode="mps", privileged="allow"))
+    spy = {"name": "spy", "image": "x", "securityContext": {"privileged": True}}
+    review = replace(debug(spy), namespace="policy")
+    assert admit(review, known, H100S).kind == "allow"
+    assert (
+        admit(replace(debug({**spy, "env": [ALL]}), namespace="policy"), known, H100S).code == 403
+    )
