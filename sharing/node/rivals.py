@@ -159,10 +159,11 @@ def _is_ours(resource: str) -> bool:
 
 
 def _answering(paths: Iterable[Path]) -> str:
-    return ", ".join(path.name for path in sorted(paths) if _answers(path))
+    return ", ".join(path.name for path in sorted(paths) if answers(path))
 
 
-def _answers(path: Path) -> bool:
+def answers(path: Path) -> bool:
+    """Whether somebody listens on a unix socket."""
     with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
         probe.settimeout(_DIAL_S)
         probe.connect(str(path))
