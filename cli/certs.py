@@ -88,12 +88,12 @@ def certs() -> None:
 @_IN_FILES
 @_AS_JSON
 def status(*, as_json: bool, **given: Any) -> None:
-    r"""Show what is served, who trusts it, and until when.
+    """Show what is served, who trusts it, and until when.
 
     \b
       gpu-sharing certs status
       gpu-sharing certs status --cert tls.crt --key tls.key --ca ca.crt
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     from certs.report import json_of, lines_of
 
     report = _report(given)
@@ -112,14 +112,14 @@ def status(*, as_json: bool, **given: Any) -> None:
 @click.option("--connect", metavar="HOST:PORT", help="Also make a handshake with this server.")
 @_AS_JSON
 def verify(*, connect: str | None, as_json: bool, **given: Any) -> None:
-    r"""Answer whether callers accept what is served. Exit status 3 means no.
+    """Answer whether callers accept what is served. Exit status 3 means no.
 
     Checked are dates, names, the pair, and the chain under each bundle that has to trust it.
 
     \b
       gpu-sharing certs verify
       gpu-sharing certs verify --cert tls.crt --key tls.key --ca ca.crt --name my.ns.svc
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     report = _report(given)
     faults = list(report.faults())
     if connect is not None:
@@ -146,14 +146,14 @@ def verify(*, connect: str | None, as_json: bool, **given: Any) -> None:
 )
 @_AS_JSON
 def rotate(*, wait_s: float | None, as_json: bool, **given: Any) -> None:
-    r"""Ask the running webhook for a new authority and certificate.
+    """Ask the running webhook for a new authority and certificate.
 
     Bundles trust the new authority before anything is served with it, so no call fails. The old
     one stays trusted for a day.
 
     \b
       gpu-sharing certs rotate --wait 300
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     asyncio.run(_rotate(given, wait_s, as_json=as_json))
 
 
@@ -184,14 +184,14 @@ def rotate(*, wait_s: float | None, as_json: bool, **given: Any) -> None:
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @_AS_JSON
 def issue(*, names: tuple[str, ...], folder: Path, days: int, force: bool, as_json: bool) -> None:
-    r"""Make an authority and a certificate of it, for `webhook --static`.
+    """Make an authority and a certificate of it, for `webhook --static`.
 
     The authority's key is not kept, so nothing else can ever be issued under it.
 
     \b
       gpu-sharing certs issue --name localhost --name 127.0.0.1 --out pki
       gpu-sharing webhook --static policies/ --cert pki/tls.crt --key pki/tls.key
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     from certs.files import write_files
     from certs.start import fresh_identity
 

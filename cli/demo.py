@@ -74,7 +74,7 @@ def demo(
     earlier: Path | None,
     **real: Any,
 ) -> None:
-    r"""Show the way of pods from a namespace's policy to a share on a GPU.
+    """Show the way of pods from a namespace's policy to a share on a GPU.
 
     Starts an embedded cluster with simulated GPUs, the webhook, the controller and one agent a
     node; creates the scenario's pods; reads back from the API server, the kubelets, the containers
@@ -89,7 +89,7 @@ def demo(
       gpu-sharing demo --scenario my-scenario.yaml --keep /tmp/demo
       gpu-sharing demo --kubeconfig admin.conf --scenario my-scenario.yaml \\
         --node worker-1=/var/lib/kubelet,/var/run/cdi
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     from cli.trial import scenario as scenarios
     from cli.trial.deviations import deviations
     from cli.trial.sameness import differences

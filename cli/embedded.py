@@ -33,7 +33,7 @@ _MOST_NODES: Final = 16
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT",
               help="The API server's port.  [a free one]")  # fmt: skip
 def embedded(nodes: str, kubeconfig: Path, port: int) -> None:
-    r"""Run a cluster with simulated GPUs and the product on it, until SIGINT or SIGTERM.
+    """Run a cluster with simulated GPUs and the product on it, until SIGINT or SIGTERM.
 
     A stock kubectl works with the kubeconfig that it writes. Nodes are called node-1, node-2, …
     and carry the label gpu.sharing/managed=true.
@@ -41,7 +41,7 @@ def embedded(nodes: str, kubeconfig: Path, port: int) -> None:
     \b
       gpu-sharing embedded --nodes 2x8xH100-80GB --kubeconfig kubeconfig
       kubectl --kubeconfig kubeconfig get nodes
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     logs.configure(quiet=True)
     asyncio.run(_run(parse_nodes(nodes), kubeconfig, port))
 

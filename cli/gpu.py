@@ -15,6 +15,7 @@ import orjson
 
 from cli import gpufaults
 from cli.gpulist import rows_of
+from cli.gpustate import pass_state
 from sharing import catalogue
 from sharing.errors import InputError
 from sharing.migprofile import MigProfile
@@ -35,14 +36,13 @@ _GPU = click.argument("which", metavar="GPU")
 @click.group(short_help="Look at simulated GPUs, and break them.")
 @click.option(
     "--state",
-    required=True,
     envvar="GPU_SHARING_SIMULATE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="State file of the simulated machine.",
+    help="State file of the simulated machine.  [required]",
 )
 @click.pass_context
-def gpu(ctx: click.Context, *, state: Path) -> None:
-    r"""Look at the simulated GPUs of a node, and break them while it runs.
+def gpu(ctx: click.Context, *, state: Path | None) -> None:
+    """Look at the simulated GPUs of a node, and break them while it runs.
 
     GPU is an index or a UUID.
 
@@ -50,14 +50,14 @@ def gpu(ctx: click.Context, *, state: Path) -> None:
       gpu-sharing gpu --state gpus.json create 4xH100-80GB 2xL4-24GB
       gpu-sharing gpu --state gpus.json mig 0 on
       gpu-sharing gpu --state gpus.json xid 1 79
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     ctx.obj = state
 
 
 @gpu.command()
 @click.argument("boards", nargs=-1, required=True)
 @click.option("--seed", metavar="TEXT", help="Decides the UUIDs.  [default: the file's name]")
-@click.pass_obj
+@pass_state
 def create(state: Path, *, boards: tuple[str, ...], seed: str | None) -> None:
     """Make a machine with BOARDS, over whatever the file held."""
     machine = simulator.create(state, boards, seed=seed)
@@ -66,7 +66,7 @@ def create(state: Path, *, boards: tuple[str, ...], seed: str | None) -> None:
 
 @gpu.command("list")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
-@click.pass_obj
+@pass_state
 def list_gpus(state: Path, *, output: str) -> None:
     """Show each GPU as NVML reports it, with instances and processes."""
     with Driver(state) as driver:
@@ -90,7 +90,7 @@ def list_gpus(state: Path, *, output: str) -> None:
 @gpu.command()
 @_GPU
 @click.argument("mode", type=click.Choice(["on", "off"]))
-@click.pass_obj
+@pass_state
 def mig(state: Path, *, which: str, mode: str) -> None:
     """Ask for MIG mode on or off, as nvidia-smi would."""
     status = _do(state, operate.set_mig_mode, which, on=mode == "on")
@@ -120,7 +120,7 @@ def process() -> None:
     help="monitor: an open client such as DCGM.",
 )
 @click.option("--memory-mib", type=click.IntRange(0), default=512, show_default=True, metavar="MIB")
-@click.pass_obj
+@pass_state
 def start_process(state: Path, /, *, which: str, kind: str, **options: Any) -> None:
     """Start a process on a GPU, or in an instance of it."""
     started = _do(state, operate.start_process, which, kind=ProcessKind(kind), **options)
@@ -129,7 +129,7 @@ def start_process(state: Path, /, *, which: str, kind: str, **options: Any) -> N
 
 @process.command("stop")
 @click.argument("pid", type=int)
-@click.pass_obj
+@pass_state
 def stop_process(state: Path, *, pid: int) -> None:
     """End a process."""
     _do(state, operate.stop_process, pid)
@@ -140,7 +140,7 @@ def stop_process(state: Path, *, pid: int) -> None:
 @_GPU
 @click.argument("number", type=click.IntRange(1, 999))
 @_INSTANCE
-@click.pass_obj
+@pass_state
 def xid(state: Path, *, which: str, number: int, gi_id: int | None) -> None:
     """Report XID error NUMBER, of a GPU or of one instance."""
     _do(state, operate.report_xid, which, number, gi_id=gi_id)
@@ -149,7 +149,7 @@ def xid(state: Path, *, which: str, number: int, gi_id: int | None) -> None:
 
 @gpu.command()
 @_GPU
-@click.pass_obj
+@pass_state
 def lose(state: Path, *, which: str) -> None:
     """Let a GPU fall off the bus; a reset or reboot brings it back."""
     _do(state, operate.lose, which)
@@ -158,7 +158,7 @@ def lose(state: Path, *, which: str) -> None:
 
 @gpu.command()
 @_GPU
-@click.pass_obj
+@pass_state
 def reset(state: Path, *, which: str) -> None:
     """Reset a GPU: instances go, a pending MIG mode comes into force."""
     _do(state, operate.reset, which)
@@ -167,7 +167,7 @@ def reset(state: Path, *, which: str) -> None:
 
 @gpu.command()
 @click.option("--order", metavar="I,I,…", help="The old indices in their new order.")
-@click.pass_obj
+@pass_state
 def reboot(state: Path, *, order: str | None) -> None:
     """Start the node again."""
     boot = _do(state, operate.reboot, _indices(order))
@@ -177,7 +177,7 @@ def reboot(state: Path, *, order: str | None) -> None:
 @gpu.command()
 @_GPU
 @click.argument("board")
-@click.pass_obj
+@pass_state
 def swap(state: Path, *, which: str, board: str) -> None:
     """Put another GPU, a BOARD, into a GPU's slot."""
     fresh = _do(state, operate.swap, which, catalogue.load().board(board))
@@ -194,7 +194,7 @@ def foreign() -> None:
 @click.argument("profile")
 @click.option("--start", type=click.IntRange(0), help="[default: the highest free place]")
 @click.option("--half-made", is_flag=True, help="Without compute instance.")
-@click.pass_obj
+@pass_state
 def create_instance(
     state: Path, *, which: str, profile: str, start: int | None, half_made: bool
 ) -> None:
@@ -207,7 +207,7 @@ def create_instance(
 @foreign.command("destroy")
 @_GPU
 @click.argument("instance", type=int)
-@click.pass_obj
+@pass_state
 def destroy_instance(state: Path, *, which: str, instance: int) -> None:
     """Destroy the INSTANCE of an id."""
     _do(state, operate.destroy_instance, which, instance)
@@ -220,7 +220,7 @@ def destroy_instance(state: Path, *, which: str, instance: int) -> None:
 @click.option("--times", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--gpu", "which", metavar="GPU", help="On this GPU only.")
 @click.option("--takes-effect", is_flag=True, help="Do what was asked and fail nevertheless.")
-@click.pass_obj
+@pass_state
 def fail(
     state: Path, *, function: str, code: str, times: int, which: str | None, takes_effect: bool
 ) -> None:
@@ -262,7 +262,7 @@ def fail(
     metavar="REAL",
     help="Real seconds for a simulated one.",
 )
-@click.pass_obj
+@pass_state
 def delay(state: Path, /, **seconds: float) -> None:
     """Let slow calls take seconds, as on real GPUs: about 0.2, 1, 1 and up to 10."""
     _do(state, operate.slow_down, Delays(**seconds))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cli.gpustate import pass_state
 from sharing.errors import InputError
 from sharing.nvml.simulator import ageing
 from sharing.nvml.simulator.state import Renamed
@@ -17,7 +18,7 @@ _GPU = click.argument("which", metavar="GPU")
 @click.command()
 @_GPU
 @click.argument("celsius", type=click.IntRange(-40, 200))
-@click.pass_obj
+@pass_state
 def heat(state: Path, *, which: str, celsius: int) -> None:
     """Let a GPU have CELSIUS degrees; its hardware slows down at 90."""
     Store(state).change(lambda machine: ageing.heat(machine, which, celsius))
@@ -28,7 +29,7 @@ def heat(state: Path, *, which: str, celsius: int) -> None:
 @_GPU
 @click.argument("count", type=click.IntRange(1))
 @click.option("--corrected", is_flag=True, help="Errors that ECC corrects.")
-@click.pass_obj
+@pass_state
 def ecc(state: Path, *, which: str, count: int, corrected: bool) -> None:
     """Let COUNT memory errors happen."""
     right, wrong = (count, 0) if corrected else (0, count)
@@ -41,7 +42,7 @@ def ecc(state: Path, *, which: str, count: int, corrected: bool) -> None:
 @click.command()
 @_GPU
 @click.argument("what", type=click.Choice(["well", "pending", "failed"]))
-@click.pass_obj
+@pass_state
 def rows(state: Path, *, which: str, what: str) -> None:
     """Let a memory row wait for its replacement, or find none."""
     Store(state).change(
@@ -56,7 +57,7 @@ def rows(state: Path, *, which: str, what: str) -> None:
 @_GPU
 @click.argument("link", type=click.IntRange(0))
 @click.argument("what", type=click.Choice(["up", "down"]))
-@click.pass_obj
+@pass_state
 def nvlink(state: Path, *, which: str, link: int, what: str) -> None:
     """Let an NVLink go down or come up."""
     Store(state).change(lambda machine: ageing.set_link(machine, which, link, up=what == "up"))
@@ -71,7 +72,7 @@ def nvlink(state: Path, *, which: str, link: int, what: str) -> None:
     metavar="OLD=NEW[,MIB]",
     help="A MIG profile that the driver names, and measures, otherwise.",
 )
-@click.pass_obj
+@pass_state
 def driver(state: Path, *, version: str, rename: tuple[str, ...]) -> None:
     """Start the node again with the driver of a VERSION."""
     renamed = [_renamed(text) for text in rename]

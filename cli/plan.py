@@ -61,7 +61,7 @@ def plan(
     kubeconfig: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Show what would be done to a node's GPUs, what blocks it and whom each step interrupts.
+    """Show what would be done to a node's GPUs, what blocks it and whom each step interrupts.
 
     The steps are those that the node's agent would do, made by the same code. Nothing is changed.
 
@@ -70,7 +70,7 @@ def plan(
       gpu-sharing plan --node n1 --layout config.yaml --mig-config all-balanced
 
     Exit status: 0 it could be done now, 3 something is refused or has to wait, 2 input wrong.
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     from sharing.node.preview import preview_node
 
     listed = _facts(node, kubeconfig)

@@ -39,14 +39,14 @@ class Row:
 )
 @click.option("--json", "as_json", is_flag=True, help="The GPUNodes' status, for programs.")
 def status(*, node: str | None, kubeconfig: Path | None, as_json: bool) -> None:
-    r"""Show the GPUs of all nodes, or of one with who holds each share.
+    """Show the GPUs of all nodes, or of one with who holds each share.
 
     \b
       gpu-sharing status
       gpu-sharing status n1
 
     HELD is shares held of shares offered. Below the table: what each node's agent has to say.
-    """
+    """  # noqa: D301 - click takes the character itself for its mark
     items = asyncio.run(_fetch(node, kubeconfig))
     if as_json:
         content = [{"node": _name(item), "status": item.get("status") or {}} for item in items]
