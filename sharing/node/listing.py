@@ -153,7 +153,10 @@ class Listing:
         state = self._daemons.state(binding.gpu_uuid)
         if state is None:
             return _UNKNOWN
-        return None if state.ready else state.reason or _UNKNOWN
+        if not state.ready:
+            return state.reason or _UNKNOWN
+        kept = (one.withheld.get(binding.device_id) for one in self._reports or ())
+        return next((why for why in kept if why), None)
 
 
 def _offered(reports: Sequence[GpuReport]) -> frozenset[Offered]:

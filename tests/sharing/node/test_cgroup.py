@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sharing.node.cgroup import Place, known_place, places_of
+from sharing.node.processes import ByProc
 
 UID = "3f2b8c1e-7a44-4d0e-9c55-0f1e2d3c4b5a"
 OTHER = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
@@ -124,3 +128,18 @@ def test_pieces_in_any_order_break_nothing(pieces: list[str]) -> None:
     for place in places_of("".join(pieces)):
         assert place.pod_uid == UID
         assert place.container_id in ("", ID)
+
+
+def test_the_kernels_files_are_read_and_processes_that_ended_are_left_out(tmp_path: Path) -> None:
+    for pid, text in (("7", f"0::/kubepods/pod{UID}/{ID}\n"), ("8", "0::/init.scope\n")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(text)
+
+    found = ByProc(tmp_path).of(frozenset({7, 8, 9}))
+    assert found[8] == ()
+    assert [place.pod_uid for place in found[7]] == [UID]
+    assert 9 not in found
+
+
+def test_this_very_process_is_found() -> None:
+    assert os.getpid() in ByProc().of(frozenset({os.getpid()}))

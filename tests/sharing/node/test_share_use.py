@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from sharing.cluster.kind import EVENTS, NAMESPACES, SHARING_PROFILES
 from sharing.node.agent import Agent
@@ -171,6 +172,22 @@ async def test_mps_clients_are_put_down_to_their_pods() -> None:
             run_process(node, str(pod["metadata"]["uid"]), 500, kind=ProcessKind.MPS)
 
         await until(lambda: [use.mps_clients for use in agent.report.accounts.uses.values()] == [2])
+
+
+async def test_under_mps_a_new_pod_waits_until_the_process_of_the_former_is_gone() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout({"gpus": "all", "mode": "mps", "sizes": {"1of2": 1}})
+        agent = await node.start_agent()
+        await node.until_allocatable({"gpu.sharing/mps-1of2": 1})
+        pod = await node.run_pod("serve", "gpu.sharing/mps-1of2")
+        run_process(node, str(pod["metadata"]["uid"]), 500, kind=ProcessKind.MPS)
+        await until(lambda: any(one.pids for one in agent.report.accounts.uses.values()))
+        await node.delete_pod("serve")
+        await until(lambda: bool(agent.report.accounts.lingering))
+
+        binding = replace(agent._listing._told.listed[0], healthy=True)  # type: ignore[union-attr]
+        assert "still uses it" in str(agent._listing._why_not_ready(binding))
 
 
 async def test_the_length_of_turns_follows_the_layout_and_goes_back_with_it() -> None:
