@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from cli import logs
 from cli.main import Invocation
 from cli.service import serve
+from cli.serving import Serving, answers_of, serving_options
 
 if TYPE_CHECKING:
     from sharing.node.agent import Agent
@@ -90,10 +91,17 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Port of probes and metrics; none if not given.",
 )
 @click.option(
+    "--enforce-memory",
+    is_flag=True,
+    help="Have the driver keep time-sliced pods within their shares' memory; only drivers with "
+    "NVML 13.5 can.",
+)
+@click.option(
     "--no-share-metrics",
     is_flag=True,
     help="Leave out the metrics whose labels name shares and pods.",
 )
+@serving_options
 @click.pass_obj
 def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     invocation: Invocation,
@@ -112,7 +120,9 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
     end_mps: bool,
     health_policy: Path | None,
     metrics_port: int | None,
+    enforce_memory: bool,
     no_share_metrics: bool,
+    **serving: Unpack[Serving],
 ) -> None:
     """Serve the GPUs of one node until SIGTERM.
 
@@ -124,17 +134,17 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
       gpu-sharing agent --node-name n1 --simulate 8xH100-80GB --simulate-state gpus.json \\
         --layout layout.yaml --kubelet-dir kubelet --cdi-dir cdi --state-dir state
     """  # noqa: D301 - click takes the character itself for its mark
+    from sharing.mps.program import MpsVersion
     from sharing.node.settings import CDI_DIR, KUBELET_DIR, MPS_DIR, STATE_DIR, AgentSettings
-    from sharing.plugin.binding import EditSettings
-    from sharing.plugin.settings import AnswerSettings
 
     if mig_config is not None and layout_file is None:
         raise click.UsageError("--mig-config needs --layout FILE, mig-parted's file")
     if simulate_files and simulate is None and simulate_state is None:
         raise click.UsageError("--simulate-files needs --simulate BOARDS")
+    state = _simulated(simulate, simulate_state)
     settings = AgentSettings(
         node=node_name,
-        simulate=_simulated(simulate, simulate_state),
+        simulate=state,
         layout_file=layout_file,
         mig_config=mig_config,
         mig_configs=mig_configs,
@@ -143,8 +153,10 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
         state_dir=(state_dir or STATE_DIR).absolute(),
         mps_dir=(mps_dir or MPS_DIR).absolute(),
         leave_mps_running=not end_mps,
-        answers=AnswerSettings(edits=EditSettings(simulated=simulate_files)),
+        mps_version=MpsVersion(int(serving["mps_protocol"])),
+        answers=answers_of(serving, simulated=state is not None, simulated_files=simulate_files),
         health=_health(health_policy),
+        enforce_memory=enforce_memory,
         metrics_by_share=not no_share_metrics,
     )
     logs.configure(debug=invocation.debug)
