@@ -13,10 +13,15 @@ from typing import Final
 
 import pytest
 
-from tests.chart import rendering
+from tests.chart import installing, rendering
 from tests.chart.tool import HELM, HOW_TO_GET_IT, PROMTOOL
 from tests.cluster import leftovers, needs
+from tests.cluster.access import Access
+from tests.cluster.conftest import pytest_runtest_setup
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.waiting import until
+
+__all__ = ["pytest_runtest_setup"]
 
 _NO_HELM: Final = f"there is no helm here; {HOW_TO_GET_IT}"
 _NO_PROMTOOL: Final = f"there is no promtool here; {HOW_TO_GET_IT}"
@@ -91,6 +96,30 @@ def plane() -> Iterator[ControlPlane]:
             yield running
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def home(plane: ControlPlane) -> Access:
+    """A control plane with our namespace and our CRDs, as a release of before left them.
+
+    They stay for all tests: an API server takes its time to forget one.
+    """
+    marks = {
+        "meta.helm.sh/release-name": "gpu-sharing",
+        "meta.helm.sh/release-namespace": rendering.NAMESPACE,
+    }
+    made = [
+        installing.annotated(each, marks)
+        for each in rendering.objects("default")
+        if installing.is_crd(each)
+    ]
+    installing.create(plane.access, [installing.namespace(), *made])
+    until(
+        "CRDs are established",
+        lambda: all("Established" in each for each in installing.crds(plane.access).values()),
+        timeout_s=60,
+    )
+    return plane.access
 
 
 def audit_log(folder: Path) -> Path:

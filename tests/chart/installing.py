@@ -22,6 +22,7 @@ VERSIONS: Final = {
 }
 """Of the groups that our programs have rights on."""
 NAMESPACE: Final = rendering.NAMESPACE
+CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NUMBERS: Final = itertools.count(1)
 FOREIGN_GROUPS: Final = ("monitoring.coreos.com", "cert-manager.io")
 """Kinds that others bring; a bare control plane has none of them."""
@@ -56,6 +57,31 @@ def create(access: Access, items: Iterable[Mapping[str, Any]]) -> None:
     """Create objects in their order, as admin."""
     for item in items:
         access.call("POST", path_of(item, collection=True), item)
+
+
+def annotated(item: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
+    """An object with more annotations."""
+    metadata = item["metadata"]
+    said = {**metadata.get("annotations", {}), **annotations}
+    return {**item, "metadata": {**metadata, "annotations": said}}
+
+
+def crds(access: Access) -> dict[str, set[str]]:
+    """The conditions that hold, of each of our CRDs."""
+    return {
+        each["metadata"]["name"]: {
+            one["type"]
+            for one in each.get("status", {}).get("conditions") or ()
+            if one["status"] == "True"
+        }
+        for each in access.call("GET", CRDS)["items"]
+        if each["spec"]["group"] == "gpu.sharing"
+    }
+
+
+def is_crd(item: Mapping[str, Any]) -> bool:
+    """Whether an object is a CustomResourceDefinition."""
+    return bool(item["kind"] == "CustomResourceDefinition")
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -15,10 +14,8 @@ from sharing.cluster.client import Client, PatchType
 from sharing.cluster.errors import ForbiddenError
 from sharing.cluster.kind import GPU_NODES, NODES
 from tests.chart import installing, rendering
-from tests.chart.tool import HELM
 from tests.cluster.access import Access
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.waiting import eventually, until
+from tests.cluster.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -27,26 +24,13 @@ STATE = "nvidia.com/mig.config.state"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-@pytest.fixture(scope="module")
-def home(plane: ControlPlane) -> Access:
-    """A control plane with our namespace and the priority classes that a cluster has."""
-    installing.create(plane.access, [installing.namespace()])
-    return plane.access
-
-
 @pytest.mark.parametrize("values", rendering.SETS)
 async def test_every_object_is_accepted_without_a_warning(home: Access, values: str) -> None:
     kinds = [each for each in rendering.objects(values) if installing.is_ours_to_try(each)]
     warnings: list[str] = []
     async with Client.from_kubeconfig(home.kubeconfig()) as client:
         for each in kinds:
-            await client.request(
-                "POST",
-                installing.path_of(each, collection=True),
-                body=each,
-                query={"dryRun": "All", "fieldValidation": "Strict"},
-                warnings=warnings,
-            )
+            await _try_to_apply(client, each, warnings)
 
     assert warnings == []
     assert len(kinds) > 20
@@ -57,117 +41,21 @@ async def test_the_plain_manifests_are_accepted(home: Access, values: str) -> No
     items = list(yaml.safe_load_all(rendering.MANIFESTS[values].read_text("utf-8")))
     async with Client.from_kubeconfig(home.kubeconfig()) as client:
         for each in items[1:]:
-            await client.request(
-                "POST",
-                installing.path_of(each, collection=True),
-                body=each,
-                query={"dryRun": "All", "fieldValidation": "Strict"},
-            )
+            await _try_to_apply(client, each, [])
 
     assert items[0]["kind"] == "Namespace"
 
 
-# -- Helm
-
-
-@pytest.fixture
-def release(home: Access, with_helm: None) -> Iterator[Access]:
-    """The chart with its default values, installed by Helm, taken away again."""
-    everything = rendering.objects("hardened")
-    try:
-        helm(home, "install", "default")
-        yield home
-    finally:
-        HELM.run("uninstall", "gpu-sharing", *where(home))  # unless the test did
-        installing.remove(home, everything)
-
-
-def where(access: Access) -> tuple[str, ...]:
-    return ("--namespace", rendering.NAMESPACE, "--kubeconfig", str(access.kubeconfig()))
-
-
-def helm(access: Access, verb: str, values: str = "") -> str:
-    words = [verb, "gpu-sharing"]
-    if values:
-        words += [str(rendering.CHART), "--values", str(rendering.CHART / "ci" / f"{values}.yaml")]
-    done = HELM.run(*words, *where(access))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def crds(access: Access) -> dict[str, set[str]]:
-    """The conditions that hold, of each of our CRDs."""
-    return {
-        each["metadata"]["name"]: {
-            one["type"]
-            for one in each.get("status", {}).get("conditions", ())
-            if one["status"] == "True"
-        }
-        for each in access.call("GET", CRDS)["items"]
-        if each["spec"]["group"] == "gpu.sharing"
-    }
-
-
-def left(access: Access) -> list[str]:
-    """Objects of the release that are still there, CRDs left out."""
-    paths = [
-        installing.path_of(each)
-        for each in rendering.objects("default")
-        if each["kind"] != "CustomResourceDefinition"
-    ]
-    return [path for path in paths if installing.is_there(access, path)]
-
-
-def test_helm_installs_upgrades_and_removes_all_but_what_people_wrote(release: Access) -> None:
-    until(
-        "CRDs are established",
-        lambda: all("Established" in each for each in crds(release).values()) and crds(release),
-        timeout_s=30,
+async def _try_to_apply(client: Client, item: dict[str, Any], warnings: list[str]) -> None:
+    query = {"fieldManager": "test", "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
+    await client.request(
+        "PATCH",
+        installing.path_of(item),
+        body=item,
+        query=query,
+        content_type="application/apply-patch+yaml",
+        warnings=warnings,
     )
-    profile = {
-        "apiVersion": "gpu.sharing/v1alpha1",
-        "kind": "SharingProfile",
-        "metadata": {"name": "kept"},
-        "spec": {"mode": "mps", "defaultSize": "1of4"},
-    }
-    installing.create(release, [profile])
-    assert len(left(release)) == len(
-        [e for e in rendering.objects("default") if e["kind"] != "CustomResourceDefinition"]
-    )
-
-    helm(release, "upgrade", "hardened")
-    entries = release.call("GET", CONFIGURATION)["webhooks"]
-    assert [each["name"] for each in entries][-1] == "hide.gpu.sharing"
-
-    helm(release, "uninstall")
-    assert left(release) == []
-    assert len(crds(release)) == 3
-    assert release.call("GET", installing.path_of(profile))["spec"]["mode"] == "mps"
-
-
-async def test_an_upgrade_leaves_the_bundle_that_a_rotation_put_there(release: Access) -> None:
-    bundle = release.ca.read_bytes()
-    async with Client.from_kubeconfig(release.kubeconfig()) as client:
-        found = await client.request("GET", CONFIGURATION)
-        patch = [
-            {"op": "add", "path": f"/webhooks/{at}/clientConfig/caBundle", "value": _b64(bundle)}
-            for at in range(len(found["webhooks"]))
-        ]
-        await client.request(
-            "PATCH", CONFIGURATION, body=patch, content_type="application/json-patch+json"
-        )
-
-    helm(release, "upgrade", "hardened")
-
-    upgraded = release.call("GET", CONFIGURATION)["webhooks"]
-    bundles = {each["name"]: each["clientConfig"].get("caBundle") for each in upgraded}
-    assert bundles.pop("hide.gpu.sharing") is None, "its replicas add it"
-    assert set(bundles.values()) == {_b64(bundle)}
-    helm(release, "uninstall")
-
-
-def _b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 # -- the agent's own node
@@ -178,12 +66,8 @@ def nodes(home: Access) -> Iterator[Access]:
     """Two nodes, and everything of the default set."""
     head = {"apiVersion": "v1", "kind": "Node"}
     two = [{**head, "metadata": {"name": name}} for name in ("n1", "n2")]
-    with installing.installed(home, [*rendering.objects("default"), *two]):
-        until(
-            "CRDs are established",
-            lambda: all("Established" in each for each in crds(home).values()) and crds(home),
-            timeout_s=30,
-        )
+    ours = [each for each in rendering.objects("default") if not installing.is_crd(each)]
+    with installing.installed(home, [*ours, *two]):
         yield home
 
 
