@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sharing.node.api import NodeApi
+from sharing.node.caps import MemoryCaps
 from sharing.node.cgroup import Place
 from sharing.node.excess import Excess, excesses
 from sharing.node.gpus import Activity, Gpus
@@ -52,6 +53,7 @@ class Census:
         self._kubelet = kubelet
         self._api = api
         self._policy = settings.excess
+        self._caps = MemoryCaps(gpus) if settings.enforce_memory else None
         self._whereabouts = whereabouts(settings.simulate)
         self._ambient = own_pods()
         self._tenures = Tenures(settings.state_dir / "tenures.json")
@@ -92,6 +94,8 @@ class Census:
             for report in reports
             for share in (*report.offer.shares, *report.offer.draining)
         }
+        if self._caps is not None:
+            await self._caps.apply(shares, self.accounts.uses)
         self.excesses = excesses(
             self.excesses, shares, self.accounts.uses, now=time.time(), policy=self._policy
         )

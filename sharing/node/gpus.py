@@ -206,6 +206,10 @@ class Gpus:
         """Destroy an instance. Raises DriverError."""
         await self._run(lambda: self._driver.destroy_instance(uuid, gi_id))
 
+    async def limit_memory(self, uuid: str, cgroup: str, memory_mib: int) -> bool:
+        """Limit a cgroup's GPU memory; False where this driver cannot. Raises DriverError."""
+        return await self._run(lambda: self._driver.limit_memory(uuid, cgroup, memory_mib))
+
     async def get(self, gpu_uuid: str) -> int:
         """A GPU's compute mode, for MPS. Raises DriverError."""
         gpu = await self._run(lambda: self._driver.observe().gpu(gpu_uuid))

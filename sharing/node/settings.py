@@ -75,6 +75,8 @@ class AgentSettings:
     """mig-parted's file; the Node's label ``nvidia.com/mig.config`` chooses from it then."""
     health: HealthPolicy = field(default_factory=HealthPolicy)
     excess: ExcessPolicy = field(default_factory=ExcessPolicy)
+    enforce_memory: bool = False
+    """Whether the driver shall keep time-sliced pods within their shares, where it can."""
     metrics_by_share: bool = True
     """Whether metrics have series that name shares and pods."""
     retreat: RetreatPolicy = field(default_factory=RetreatPolicy)

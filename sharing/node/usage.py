@@ -83,6 +83,8 @@ class Attribution:
     pod_uid: str = ""
     devices: tuple[str, ...] = ()
     """The shares that it may use: one, or several that cannot be told apart, or none known."""
+    cgroup: str = ""
+    """Of its container, if it is in one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class ShareUse:
     """None where it cannot be told."""
     sm_percent: int | None = None
     mps_clients: int = 0
+    cgroups: tuple[str, ...] = ()
+    """Of the holder's container, as its processes show it."""
 
     @property
     def gpu_uuid(self) -> str:
@@ -169,7 +173,13 @@ def _attribute(task: Task, register: Register) -> Attribution:
     devices = _of_container(mine, register.containers.get(place.container_id))
     devices = _inside(task, devices) if devices else ()
     standing = Standing.HOLDER if devices else Standing.STRANGER
-    return Attribution(task=task, standing=standing, pod_uid=place.pod_uid, devices=devices)
+    return Attribution(
+        task=task,
+        standing=standing,
+        pod_uid=place.pod_uid,
+        devices=devices,
+        cgroup=place.path if place.container_id else "",
+    )
 
 
 def _of_nobody_known(task: Task, places: Sequence[Place], register: Register) -> Attribution:
@@ -230,6 +240,9 @@ def _use(device_id: str, found: Sequence[Attribution]) -> ShareUse:
         memory_mib=_sum(one.memory_mib for one in once),
         sm_percent=_sum(one.sm_percent for one in once) if once else None,
         mps_clients=len({one.pid for one in mine if one.is_mps_client}),
+        cgroups=tuple(
+            sorted({one.cgroup for one in holders if one.devices == (device_id,) and one.cgroup})
+        ),
     )
 
 

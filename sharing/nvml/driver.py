@@ -26,6 +26,7 @@ from sharing.nvml.errors import (
     InstanceNotFoundError,
     NvmlError,
 )
+from sharing.nvml.memorylimits import limit_memory
 from sharing.nvml.observed import (
     GpuProcess,
     Link,
@@ -232,6 +233,14 @@ class Driver:
         with self._lock:
             handle, subject = self._handle(uuid), f"GPU {uuid}"
             self._bound().call("DeviceSetComputeMode", handle, int(mode), subject=subject)
+
+    def limit_memory(self, uuid: str, cgroup: str, memory_mib: int) -> bool:
+        """Limit the GPU memory of a cgroup; see ``memorylimits.limit_memory``."""
+        with self._lock:
+            handle, subject = self._handle(uuid), f"GPU {uuid}"
+            return limit_memory(
+                self._bound(), handle, cgroup, memory_mib=memory_mib, subject=subject
+            )
 
     # Inside
 
