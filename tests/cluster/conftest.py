@@ -7,17 +7,20 @@ need it are skipped. With the second one a tier that cannot start is a failure.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+import pytest_asyncio
 
 from sharing.names import MANAGED_LABEL
 from tests.cluster import leftovers, needs
 from tests.cluster.box.box import Box
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.needs import Tier
+from tests.support.forms import OBJECTS
+from tests.support.trials import Trial, box_trial
 
 _OFF: Final = f"real-cluster tests are off; make test-cluster runs them (or set {needs.SWITCH}=1)"
 _MISSING: Final = "no real cluster here, missing: "
@@ -26,6 +29,7 @@ _TIER_OF: Final = {
     "scale_plane": Tier.SCALE,
     "node_box": Tier.NODE,
     "second_box": Tier.NODE,
+    "own_box": Tier.NODE,
 }
 _LABELS: Final = {MANAGED_LABEL: "true"}
 """The agent under test serves only nodes that say so."""
@@ -104,6 +108,21 @@ def node_box(request: pytest.FixtureRequest) -> Iterator[Box]:
     with Box(labels=_LABELS) as running:
         yield running
         running.keep_logs = _kept_logs(request, "node-box")
+
+
+@pytest.fixture(scope="session")
+def own_box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """Tier b once more, with the product on it and nothing else: it is rebooted, too."""
+    with Box() as running:
+        yield running
+        running.keep_logs = _kept_logs(request, "own-box")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def trial(own_box: Box) -> AsyncIterator[Trial]:
+    """The product's programs on the box of its own, with everything that ``forms`` names."""
+    async with box_trial(own_box, OBJECTS) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

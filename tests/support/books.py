@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -193,12 +193,21 @@ def instances_of(gpu: Gpu) -> set[str]:
     return found
 
 
-def double_bookings(kubelet: KubeletBooks, machine: Machine) -> tuple[str, ...]:
-    """What may never be, whatever goes on: one sentence each."""
-    return tuple(_double_bookings(kubelet, machine))
+def double_bookings(
+    kubelet: KubeletBooks, machine: Machine, *, rebooted: bool = False
+) -> tuple[str, ...]:
+    """What may never be, whatever goes on: one sentence each.
+
+    Args:
+        kubelet: The kubelet's account.
+        machine: The GPUs.
+        rebooted: The GPUs have forgotten their MIG instances, which the kubelet's checkpoint
+            has not.
+    """
+    return tuple(_double_bookings(kubelet, machine, rebooted=rebooted))
 
 
-def _double_bookings(kubelet: KubeletBooks, machine: Machine) -> Iterator[str]:
+def _double_bookings(kubelet: KubeletBooks, machine: Machine, *, rebooted: bool) -> Iterator[str]:
     pods: dict[str, set[tuple[str, str]]] = {}
     by_gpu: dict[str, set[Unit]] = {}
     for (namespace, pod, _), units in kubelet.held.items():
@@ -215,7 +224,7 @@ def _double_bookings(kubelet: KubeletBooks, machine: Machine) -> Iterator[str]:
             yield f"GPU {uuid} is held and is not in this machine"
             continue
         mig = {device_id for resource, device_id in of_gpu if resource.startswith(_MIG)}
-        if mig - instances_of(gpu) and not gpu.lost:
+        if mig - instances_of(gpu) and not (gpu.lost or rebooted):
             yield f"GPU {uuid}: {sorted(mig - instances_of(gpu))} are held and do not exist"
         worth = sum((_worth(r) for r, _ in of_gpu if not r.startswith(_MIG)), Fraction(bool(mig)))
         if worth > 1:
@@ -228,7 +237,9 @@ def _worth(resource: str) -> Fraction:
 
 
 @asynccontextmanager
-async def watched(pod_resources: Path, gpus: Path) -> AsyncIterator[list[str]]:
+async def watched(
+    pod_resources: Path, gpus: Path, rebooted: Callable[[], bool]
+) -> AsyncIterator[list[str]]:
     """Look at the kubelet's account all the time; whatever was ever wrong is in the list.
 
     A kubelet that does not answer is asked again later.
@@ -244,7 +255,8 @@ async def watched(pod_resources: Path, gpus: Path) -> AsyncIterator[list[str]]:
             except grpc.aio.AioRpcError:
                 pass
             else:
-                found.update(dict.fromkeys(double_bookings(kubelet, Store(gpus).read())))
+                machine = Store(gpus).read()
+                found.update(dict.fromkeys(double_bookings(kubelet, machine, rebooted=rebooted())))
                 looked.set()
             await asyncio.sleep(_PERIOD_S)
 

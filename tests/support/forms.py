@@ -109,7 +109,9 @@ def cases() -> Iterator[Case]:
 
 def _cases(mode: Mode) -> Iterator[Case]:
     bare = {"containers": [container()]}
-    yield Case(name="none", mode=mode, manifest=_pod("none", mode, **bare), expected={})
+    yield Case(
+        name="none", mode=mode, manifest=_pod("none", mode, containers=[container()]), expected={}
+    )
     own = [{"name": name, "value": value} for name, value in OWN.items()]
     yield Case(
         name="own-variables", mode=mode,

@@ -57,8 +57,12 @@ class Node(Protocol):
         """End the kubelet and start it again; pods run on."""
         ...
 
-    async def cut_power(self) -> None:
-        """Start the node again with what its disks have; nothing that ran does."""
+    async def cut_power(self, *, whole: bool) -> None:
+        """Start the node again with what its disks have; nothing that ran does.
+
+        Args:
+            whole: The control plane too, if it is the same machine's.
+        """
         ...
 
     async def restart_api_server(self) -> None:
@@ -78,8 +82,10 @@ class EmbeddedNode:
         del how
         await self._kubelet.restart()
 
-    async def cut_power(self) -> None:
+    async def cut_power(self, *, whole: bool) -> None:
         await self._kubelet.reboot()
+        if whole:
+            await self._api.restart()
 
     async def restart_api_server(self) -> None:
         await self._api.restart()
@@ -94,8 +100,8 @@ class BoxNode:
     async def restart_kubelet(self, how: signal.Signals = signal.SIGTERM) -> None:
         await asyncio.to_thread(self._box.restart, "kubelet", how)
 
-    async def cut_power(self) -> None:
-        await asyncio.to_thread(self._box.reboot)
+    async def cut_power(self, *, whole: bool) -> None:
+        await asyncio.to_thread(self._box.reboot, whole=whole)
 
     async def restart_api_server(self) -> None:
         await asyncio.to_thread(self._box.restart, "kube-apiserver", signal.SIGKILL)
@@ -119,6 +125,7 @@ class Trial:
         self.installed = installed
         self.is_real = is_real
         self._node = node
+        self._rebooted = False
 
     @property
     def client(self) -> Client:
@@ -221,9 +228,10 @@ class Trial:
     async def watched(self) -> AsyncIterator[None]:
         """See that nothing is handed out twice meanwhile, not even for a moment."""
         assert self.place.pod_resources is not None
-        async with books.watched(self.place.pod_resources, self.place.gpus) as said:
+        watching = books.watched(self.place.pod_resources, self.place.gpus, lambda: self._rebooted)
+        async with watching as said:
             yield
-        assert said == []
+        assert not said, said
 
     async def counts_agree(self, fulfilled: Callable[[Mapping[str, int]], bool] = bool) -> None:
         """Wait until all books agree and are as wanted, and the webhook knows them.
@@ -244,6 +252,7 @@ class Trial:
         except AssertionError as error:
             error.add_note(str(seen))
             raise
+        self._rebooted = False
         await self.installed.known_to_webhook(sum(seen["offered"].values()))
 
     # -- troubles
@@ -274,21 +283,27 @@ class Trial:
         """End the API server and start it again with what it had stored."""
         await self._node.restart_api_server()
 
-    async def reboot(self) -> None:
-        """Cut the node's power: GPUs forget their instances, /run is lost, the agent dies."""
+    async def reboot(self, *, whole: bool = False) -> None:
+        """Cut the node's power: GPUs forget their instances, /run is lost, the agent dies.
+
+        Args:
+            whole: The control plane too.
+        """
         await self.agent.stop(signal.SIGKILL)
+        self._rebooted = True
         self.gpus(operate.reboot)
         shutil.rmtree(self.place.folder / "mps", ignore_errors=True)
         assert self.place.cdi is not None
         for file in self.place.cdi.iterdir():
             file.unlink()
-        await self._node.cut_power()
+        await self._node.cut_power(whole=whole)
         await self.agent.start()
 
     async def repair(self) -> None:
         """All GPUs are well and the agent knows of no fault: without its memory it must not wait
         out the time for which a GPU that was faulty has to be quiet."""
         await self.agent.stop()
+        self._rebooted = True
         self.gpus(operate.reboot)
         shutil.rmtree(self.place.folder / "state")
         await self.agent.start()

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from sharing.cluster.errors import ApiError
 from sharing.cluster.kind import GPU_NODES, PODS
 from sharing.mode import Mode
 from tests.cluster.waiting import eventually
+from tests.support.books import KubeletBooks, disagreements, double_bookings
 from tests.support.forms import IMAGE
 from tests.support.trials import PodKey, Trial
 
@@ -165,3 +168,38 @@ async def test_a_pod_larger_than_every_share_is_refused(trial: Trial) -> None:
         await trial.create(asking)
 
     assert "0.75" in refused.value.message
+
+
+async def test_books_that_differ_are_told(trial: Trial) -> None:
+    """The comparison itself: the same accounts with one word changed are found out."""
+    found = await trial.books()
+    assert disagreements(found) == ()
+    status = json.loads(json.dumps(found.status))
+    status["gpus"][2]["shares"][0]["healthy"] = False
+    status["gpus"][0]["shares"][0]["id"] += "0"
+
+    told = disagreements(replace(found, status=status))
+
+    assert any("node allocates" in text for text in told), told
+    assert any("GPU 0: agent has" in text for text in told), told
+
+
+async def test_what_is_handed_out_twice_is_told(trial: Trial) -> None:
+    """Two pods on one device, more than a whole GPU, an instance that is not there."""
+    machine = trial.machine
+    whole, mig = machine.gpus[5].uuid, machine.gpus[0].uuid
+    held = {
+        ("a", "p", "main"): {("nvidia.com/gpu", whole)},
+        ("a", "q", "main"): {("nvidia.com/gpu", whole), ("gpu.sharing/mps-1of2", f"{whole}::0")},
+        ("a", "r", "main"): {("nvidia.com/mig-7g.80gb", f"{mig}::7g.80gb-0")},
+    }
+
+    told = double_bookings(
+        KubeletBooks(healthy=frozenset(), held={who: frozenset(u) for who, u in held.items()}),
+        machine,
+    )
+
+    assert len(told) == 3, told
+    for said in (f"{whole} is held by [('a', 'p'), ('a', 'q')]", "is held 3/2 times",
+                 "are held and do not exist"):  # fmt: skip
+        assert any(said in text for text in told), told
