@@ -161,6 +161,36 @@ async def test_a_new_agent_knows_of_it_too() -> None:
         await node.until_allocatable({SHARE: 4})
 
 
+async def test_where_it_is_asked_for_the_driver_keeps_a_pod_within_its_share() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        node.store().change(lambda machine: (replace(machine, driver_version="615.10"), None))
+        await node.start_controller()
+        await node.layout(SLICED)
+        await node.start_agent(enforce_memory=True)
+        await node.until_allocatable({SHARE: 4})
+        pod = await node.run_pod("train", SHARE)
+        run_process(node, str(pod["metadata"]["uid"]), 100)
+
+        await until(lambda: bool(node.machine().gpus[0].memory_limits))
+        (limit,) = node.machine().gpus[0].memory_limits
+        assert limit.cgroup.endswith(f"crio-{'a' * 64}.scope")
+        assert limit.soft == limit.hard == (81559 // 4) << 20
+
+
+async def test_a_driver_without_such_limits_serves_as_before() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout(SLICED)
+        agent = await node.start_agent(enforce_memory=True)
+        await node.until_allocatable({SHARE: 4})
+        pod = await node.run_pod("train", SHARE)
+        run_process(node, str(pod["metadata"]["uid"]), 100)
+
+        await until(lambda: any(one.pids for one in agent.report.accounts.uses.values()))
+        assert node.machine().gpus[0].memory_limits == ()
+        assert node.allocatable() == {SHARE: 4}
+
+
 async def test_mps_clients_are_put_down_to_their_pods() -> None:
     async with node_bench("1xH100-80GB") as node:
         await node.start_controller()
