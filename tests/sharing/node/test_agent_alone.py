@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from sharing.catalogue import load
 from sharing.cluster import credentials
 from sharing.cluster.client import Client
+from sharing.cluster.kind import GPU_NODES, NODES
 from sharing.layout import EXCLUSIVE_LAYOUT, GpuLayout
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode
@@ -142,3 +143,47 @@ def test_after_a_reboot_nothing_is_offered_before_its_layout_is_back() -> None:
         assert {share.device_id for share in world.listed} <= made
         world.take_in_all()
     assert len(world.counted) == 2
+
+
+async def test_a_deleted_gpunode_comes_back_and_nothing_happens_to_shares() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout({"gpus": "all", "mode": "mig", "sizes": {"1g.10gb": 2}})
+        await node.start_agent()
+        await node.until_allocatable({"nvidia.com/mig-1g.10gb": 2})
+        await node.run_pod("train", "nvidia.com/mig-1g.10gb")
+        before = node.machine().gpus[0].instances
+        old = (node.gpu_nodes.get("n1") or {})["metadata"]["uid"]
+
+        await node.client.delete(GPU_NODES, "n1")
+        await node.until(
+            node.gpu_nodes,
+            lambda: (node.gpu_nodes.get("n1") or {}).get("metadata", {}).get("uid", old) != old,
+            lambda: node.gpu_nodes.get("n1"),
+        )
+        status = await node.until_status(lambda s: bool(s.gpus) and bool(s.gpus[0].shares))
+        await node.until_served()
+        assert {share.resource for share in status.gpus[0].shares} == {"nvidia.com/mig-1g.10gb"}
+        assert node.allocatable() == {"nvidia.com/mig-1g.10gb": 2}
+        assert node.machine().gpus[0].instances == before
+        assert node.phase("train") == "Running"
+
+
+async def test_a_node_that_is_given_up_offers_nothing_and_leaves_its_pods_alone() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout({"gpus": "all", "mode": "mig", "sizes": {"1g.10gb": 2}})
+        await node.start_agent()
+        await node.until_allocatable({"nvidia.com/mig-1g.10gb": 2})
+        await node.run_pod("train", "nvidia.com/mig-1g.10gb")
+        before = node.machine().gpus[0].instances
+        label = "gpu.sharing/managed"
+
+        await node.client.patch(NODES, "n1", {"metadata": {"labels": {label: None}}})
+        await node.until_allocatable({})
+        assert node.phase("train") == "Running"
+        assert node.machine().gpus[0].instances == before
+
+        await node.client.patch(NODES, "n1", {"metadata": {"labels": {label: "true"}}})
+        await node.until_allocatable({"nvidia.com/mig-1g.10gb": 2})
+        assert node.machine().gpus[0].instances == before
