@@ -29,6 +29,7 @@ _COMPARISONS: Final = frozenset({"table", "json", "diff"})
     metavar="FILE|DIR|-",
     help="Manifests: a file, a folder with its subfolders, or - for standard input. Repeatable.",
 )
+@click.argument("strays", nargs=-1, metavar="")
 @click.option(
     "-n",
     "--namespace",
@@ -63,6 +64,7 @@ _COMPARISONS: Final = frozenset({"table", "json", "diff"})
 def admit(  # noqa: PLR0913 - one parameter an option
     *,
     sources: tuple[str, ...],
+    strays: tuple[str, ...],
     namespace: str,
     labels: tuple[str, ...],
     profiles: str | None,
@@ -88,6 +90,9 @@ def admit(  # noqa: PLR0913 - one parameter an option
     Exit status: 0 all admitted, 3 something denied (with --what-if: newly denied), 1 the cluster
     did not answer, 2 input or usage wrong.
     """  # noqa: D301 - click wants the character itself
+    if strays:
+        files = " ".join(f"-f {stray}" for stray in strays)
+        raise click.UsageError(f"manifests are given by -f: gpu-sharing admit {files}")
     if diff and output is not None:
         raise click.UsageError("--diff is a form of its own: leave out --output")
     form = "diff" if diff else output or "table"

@@ -39,6 +39,7 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _MOST_NAMES: Final = 12
+_TEMPLATE_MARK: Final = b"{{"
 STANDARD_INPUT: Final = "standard input"
 
 
@@ -98,7 +99,6 @@ class Scene:
 class _Cluster:
     snapshot: Snapshot = field(default_factory=Snapshot)
     workloads: tuple[KubeObject, ...] = ()
-    unknown: tuple[str, ...] = ()
 
 
 def gather(wanted: Wanted) -> Scene:
@@ -125,6 +125,7 @@ def gather(wanted: Wanted) -> Scene:
     cluster = asyncio.run(_read_cluster(wanted)) if wanted.is_live else _Cluster()
     objects = found.others if wanted.sources else cluster.workloads
     described = _overlaid(_overlaid(cluster.snapshot.policies, given), found)
+    objects, unknown = _as_asked(objects, described)
     named = {_namespace_of(one) or wanted.namespace or "default" for one in objects}
     policies = _labelled(described, named | {wanted.namespace or "default"}, wanted, labels)
     then = _overlaid(policies, changes) if wanted.what_if is not None else None
@@ -139,7 +140,7 @@ def gather(wanted: Wanted) -> Scene:
         then=None if then is None else Snapshot(policies=then, inventory=known),
         changed_profiles=tuple(sorted(changes.profiles)),
         is_live=not wanted.sources,
-        unknown=cluster.unknown,
+        unknown=unknown,
     )
 
 
@@ -149,7 +150,30 @@ def _read_all(sources: Iterable[str]) -> Iterator[Document]:
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
             yield from read_documents(data, STANDARD_INPUT)
         else:
-            yield from read_path(Path(source))
+            try:
+                yield from read_path(Path(source))
+            except InputError as error:
+                raise _unrendered(error, Path(source)) or error from error
+
+
+def _unrendered(error: InputError, source: Path) -> InputError | None:
+    """The same error about a template of Helm's, which is no manifest yet; None for others."""
+    broken = Path(error.subject.partition(", ")[0])
+    try:
+        with broken.open("rb") as file:
+            is_template = _TEMPLATE_MARK in file.read(MOST_BYTES)
+    except OSError:
+        return None
+    if not is_template:
+        return None
+    chart = next((one for one in broken.parents if (one / "Chart.yaml").is_file()), source)
+    return InputError(
+        error.subject,
+        "it is a template, no manifest",
+        expected="manifests as Helm renders them",
+        fix="render them first",
+        example=f"helm template {chart} | gpu-sharing admit -f -",
+    )
 
 
 def _read_profiles(path: str | None, option: str) -> Manifests:
@@ -207,8 +231,7 @@ async def _read_from(client: Client, wanted: Wanted) -> _Cluster:
     if wanted.sources:
         return _Cluster(snapshot=snapshot)
     workloads = await read_workloads(client, where=wanted.cluster, namespace=wanted.namespace)
-    asked, unknown = _as_asked(workloads, snapshot.policies)
-    return _Cluster(snapshot=snapshot, workloads=asked, unknown=unknown)
+    return _Cluster(snapshot=snapshot, workloads=workloads)
 
 
 def _as_asked(
@@ -219,7 +242,8 @@ def _as_asked(
     for found in workloads:
         value, notes = as_asked(found.value, policies) if found.kind == "Pod" else (found.value, ())
         asked.append(replace(found, value=value))
-        unknown += [f"Pod {found.namespace}/{found.name}: {note}" for note in notes]
+        path = f"{found.namespace}/{found.name}" if found.namespace else found.name
+        unknown += [f"Pod {path}: {note}" for note in notes]
     return tuple(asked), tuple(unknown)
 
 

@@ -30,6 +30,7 @@ def as_asked(pod: dict[str, Any], policies: Policies) -> tuple[dict[str, Any], t
         pod: A pod as a cluster holds it.
         policies: The cluster's; the recorded profile is looked up there.
     """
+    pod = _unbound(pod)
     annotations = mapping(mapping(pod, "metadata"), "annotations")
     names = _profiles_of(annotations.get(GRANTS_ANNOTATION))
     if not names:
@@ -48,6 +49,14 @@ def as_asked(pod: dict[str, Any], policies: Policies) -> tuple[dict[str, Any], t
         if taken:
             unknown.append(f"{', '.join(taken)}: taken as profile {name}'s, not as its author's")
     return {**pod, "spec": spec}, tuple(unknown)
+
+
+def _unbound(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod without the node that a scheduler chose: an author's choice would bypass it."""
+    spec = mapping(pod, "spec")
+    if "nodeName" not in spec or "uid" not in mapping(pod, "metadata"):
+        return pod
+    return {**pod, "spec": {key: spec[key] for key in spec if key != "nodeName"}}
 
 
 def _profiles_of(record: object) -> list[str]:
