@@ -214,7 +214,12 @@ def after_sign(
 
 
 def after_probe(before: Ailment, probe: Probe, now: float, policy: HealthPolicy) -> Ailment | None:
-    """What is known after a look at the device; None once there is nothing to remember."""
+    """What is known after a look at the device; None once there is nothing to remember.
+
+    A clock that was set back prolongs nothing: the quiet begins anew at the latest.
+    """
+    if before.last > now:
+        before = replace(before, last=now)
     if before.state.takes_work:
         return _settled(before, now, policy)
     if not probe.passes:
@@ -266,7 +271,7 @@ def _counted(before: Ailment | None, finding: Finding, now: float) -> tuple[tupl
     if finding.rule.reaction is not Reaction.COUNT or finding.steady:
         return signs
     window = now - finding.rule.window_s
-    kept = [(reason, at) for reason, at in signs if reason != finding.reason or at > window]
+    kept = [(reason, at) for reason, at in signs if reason != finding.reason or window < at <= now]
     return (*kept, (finding.reason, now))[-_MOST_SIGNS:]
 
 

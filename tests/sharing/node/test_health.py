@@ -189,6 +189,22 @@ def test_a_fault_is_over_after_quiet_and_enough_probes() -> None:
     assert (well.state, is_ill(well)) == (State.RECOVERED, False)
 
 
+def test_a_clock_that_was_set_back_prolongs_no_illness() -> None:
+    ill = after_sign(None, FAULT, 100_000.0, POLICY)
+
+    seen = probed(ill, WELL, 10.0)
+    assert (seen.state, seen.last) == (State.UNHEALTHY, 10.0)
+    well = probed(probed(seen, WELL, 40.0), WELL, 41.0)
+    assert well.state is State.RECOVERED
+
+
+def test_signs_from_before_a_clock_was_set_back_are_not_counted() -> None:
+    ailment = None
+    for now in (100_000.0, 100_001.0, 10.0, 11.0):
+        ailment = after_sign(ailment, COUNTED, now, POLICY)
+    assert state_of(ailment) is State.SUSPECT
+
+
 @pytest.mark.parametrize(
     "probe",
     [
