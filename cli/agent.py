@@ -33,8 +33,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "layout_file",
     type=_FILE,
     metavar="FILE",
-    help="Layout entries, or mig-parted's mig-configs; without --kubeconfig no API server is "
-    "needed then.",
+    help="Layout entries, mig-parted's mig-configs or the configuration of NVIDIA's device plugin; "
+    "without --kubeconfig no API server is needed then.",
 )
 @click.option(
     "--mig-config", metavar="NAME", help="Which configuration, if --layout is mig-parted's file."
