@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -167,20 +168,28 @@ def agent(  # noqa: PLR0913, PLR0917 - one parameter an option
 async def _run(
     settings: AgentSettings, kubeconfig: Path | None, *, with_api: bool, metrics_port: int | None
 ) -> None:
-    from prometheus_client import CollectorRegistry
-
-    from cli.exposition import exposed
-    from sharing.cluster.client import Client
-    from sharing.node.agent import Agent
-    from sharing.node.metrics import HealthMetrics
+    from sharing.node.forerunner import Forerunner
 
     async with AsyncExitStack() as stack:
+        # The kubelet has its shares again before the rest of the program is loaded.
+        early = Forerunner(settings)
+        await early.start()
+        stack.push_async_callback(early.plugins.stop)
+        await asyncio.to_thread(import_module, "sharing.node.agent")
+
+        from prometheus_client import CollectorRegistry
+
+        from cli.exposition import exposed
+        from sharing.cluster.client import Client
+        from sharing.node.agent import Agent
+        from sharing.node.metrics import HealthMetrics
+
         client = None
         if with_api:
             client = await stack.enter_async_context(
                 Client.from_kubeconfig(kubeconfig, user_agent="gpu-sharing-agent")
             )
-        served, registry = Agent(settings, client), CollectorRegistry()
+        served, registry = Agent(settings, client, early=early), CollectorRegistry()
         registry.register(HealthMetrics(lambda: served.report, served.infirmary))
         registry.register(served.metrics)
         port = await stack.enter_async_context(exposed(registry, served.ready, metrics_port))

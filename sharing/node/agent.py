@@ -24,6 +24,7 @@ from sharing.node.api import NodeApi
 from sharing.node.background import Background
 from sharing.node.census import Census
 from sharing.node.closeness import ClosenessMatrix
+from sharing.node.forerunner import Forerunner
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
 from sharing.node.journal import Journal
@@ -34,7 +35,6 @@ from sharing.node.pace import AT_ONCE, nap_s, waits_for_process
 from sharing.node.plan import Kubelet
 from sharing.node.podresources import SOCKET_NAME, PodResources
 from sharing.node.recollection import Recollection
-from sharing.node.record import make_folder
 from sharing.node.retreats import Retreats
 from sharing.node.rivalry import Rivals
 from sharing.node.settings import AgentSettings
@@ -60,6 +60,7 @@ class Agent:
         settings: What to serve and where.
         client: The API server; None to work from the layout file alone.
         journal: Where plans under way are noted; in the state folder if None.
+        early: What serves already.
 
     Raises:
         InputError: The layout file cannot be understood.
@@ -72,6 +73,7 @@ class Agent:
         client: Client | None = None,
         *,
         journal: Journal | None = None,
+        early: Forerunner | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         """Set once everything wanted is offered, and published where there is an API server."""
@@ -79,7 +81,7 @@ class Agent:
         """What is known after the latest turn."""
         self._settings = settings
         self._tempo = settings.tempo
-        make_folder(settings.state_dir)
+        self._early = early or Forerunner(settings)
         self._recollection = Recollection(settings.state_dir / "memory.json")
         self._wake = asyncio.Event()
         honours = settings.mig_configs is not None
@@ -110,7 +112,7 @@ class Agent:
         self.infirmary = Infirmary(settings.health, dict(memory.ailments), self._notice.hear)
         self._lookout = Lookout(self._gpus, self.infirmary, self._daemons.servers)
         matrix = ClosenessMatrix(self._gpus.topology)
-        self._listing = Listing(settings, self._daemons, lambda: self.infirmary.ailments, matrix)
+        self._listing = Listing(self._early, self._daemons, lambda: self.infirmary.ailments, matrix)
         self.metrics = ShareMetrics(
             lambda: self.report,
             self._listing.plugins,
@@ -131,10 +133,8 @@ class Agent:
         try:
             if self._api is not None:
                 self._background.spawn(self._api.run())
-            await self._listing.plugins.start()
-            await self._rivals.look()
-            if not self._rivals.plugin:
-                await self._listing.tell_again()
+            await self._early.start()
+            self._listing.take_over()
             if self._api is not None:
                 await self._api.wait_synced(self._tempo.api_wait_s)
             await self._loop()

@@ -12,7 +12,7 @@ is told again within the same boot only: the next one begins without instances.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -48,19 +48,15 @@ class Told:
             listed=stays, held=tuple(known[one] for one in sorted(known) if one not in listed)
         )
 
-    def cautious(self, *, rebooted: bool, ill: Collection[str]) -> Told:
-        """What of it a new agent may tell before it has looked.
+    def cautious(self, *, rebooted: bool) -> Told:
+        """What of it a new agent may tell before it has looked: what was ill is so still.
 
         Args:
             rebooted: Whether the machine started anew since.
-            ill: UUIDs and device ids with a fault that is not over.
         """
         listed = (one for one in self.listed if not (rebooted and one.mode is Mode.MIG))
         held = (one for one in self.held if not (rebooted and one.mode is Mode.MIG))
-        return Told(
-            listed=tuple(_as_of_now(one, ill) for one in listed),
-            held=tuple(_as_of_now(one, ill) for one in held),
-        )
+        return Told(listed=tuple(map(_as_of_now, listed)), held=tuple(held))
 
     def unusable(self) -> Told:
         """The same with nothing to be handed out; capacity stays and holders are answered."""
@@ -68,12 +64,9 @@ class Told:
         return Told(listed=tuple(listed), held=self.held)
 
 
-def _as_of_now(binding: ShareBinding, ill: Collection[str]) -> ShareBinding:
-    """An MPS share waits for its daemon; a fault outlives the agent that found it."""
-    sick = binding.gpu_uuid in ill or binding.device_id in ill
-    if sick or binding.mps is not None:
-        return dataclasses.replace(binding, healthy=False)
-    return binding
+def _as_of_now(binding: ShareBinding) -> ShareBinding:
+    """An MPS share waits for its daemon, whose limits have to be read back."""
+    return binding if binding.mps is None else dataclasses.replace(binding, healthy=False)
 
 
 class LastList:
@@ -101,12 +94,12 @@ class LastList:
             _log.warning("last list was not kept", error=str(error))
             record.remove(self._path)
 
-    def recall(self, ill: Collection[str]) -> Told:
-        """What may be told before anything was looked at; nothing if nothing is known.
+    def forget(self) -> None:
+        """Have nothing on disk: what the kubelet knows is not known."""
+        record.remove(self._path)
 
-        Args:
-            ill: UUIDs and device ids with a fault that is not over.
-        """
+    def recall(self) -> Told:
+        """What may be told before anything was looked at; nothing if nothing is known."""
         content = record.recover(self._path, KIND)
         if content is None:
             return Told()
@@ -117,7 +110,7 @@ class LastList:
             # Its checksum is right, so another version of this program wrote it.
             _log.warning("last list was not understood", path=str(self._path), error=str(error))
             return Told()
-        return told.cautious(rebooted=rebooted, ill=ill)
+        return told.cautious(rebooted=rebooted)
 
 
 def _bindings(items: Sequence[Mapping[str, Any]]) -> tuple[ShareBinding, ...]:

@@ -15,18 +15,14 @@ from sharing.mps.daemons import MpsDaemons
 from sharing.node.bindings import Surroundings, bind, flattened
 from sharing.node.closeness import ClosenessMatrix
 from sharing.node.devicefiles import device_nodes, simulated_nodes
-from sharing.node.health import Ailment, is_ill
-from sharing.node.journal import boot_id
-from sharing.node.lastlist import LastList, Told
+from sharing.node.forerunner import Forerunner
+from sharing.node.health import Ailment
+from sharing.node.lastlist import Told
 from sharing.node.observed import GpuState
-from sharing.node.record import make_folder
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport
 from sharing.node.target import Offered, offered
 from sharing.plugin.binding import ShareBinding
-from sharing.plugin.errors import PluginError
-from sharing.plugin.plugins import DevicePlugins
-from sharing.plugin.sharefile import ShareFiles
 from sharing.share import Share
 
 _log: Final = structlog.get_logger()
@@ -37,7 +33,7 @@ class Listing:
     """Tells the kubelet what there is, and at once when a device falls ill.
 
     Args:
-        settings: Where the kubelet's sockets and CDI files lie, and how to answer.
+        early: What serves until the first look.
         daemons: The MPS daemons, whose shares wait for them.
         ailments: The faults known now, by GPU UUID or device id.
         closeness: How close the GPUs are to each other.
@@ -45,7 +41,7 @@ class Listing:
 
     def __init__(
         self,
-        settings: AgentSettings,
+        early: Forerunner,
         daemons: MpsDaemons,
         ailments: Callable[[], Mapping[str, Ailment]],
         closeness: ClosenessMatrix,
@@ -53,34 +49,22 @@ class Listing:
         self._daemons = daemons
         self._ailments = ailments
         self._closeness = closeness
-        self._device_nodes = _files_of(settings)
+        self._device_nodes = _files_of(early.settings)
         self._reports: tuple[GpuReport, ...] | None = None
         self._told: Told | None = None
-        self._files = ShareFiles(make_folder(settings.state_dir / "shares"))
-        self._last = LastList(settings.state_dir / "offered.json", boot_id())
+        self._early = early
+        self._files, self._last = early.files, early.last
         self.told: frozenset[Offered] = frozenset()
         """The shares that the kubelet was told of last and may hand out."""
         self._lock = asyncio.Lock()
-        self.plugins = DevicePlugins(
-            settings.plugin_dir,
-            cdi_dir=settings.cdi_dir,
-            state_dir=make_folder(settings.state_dir / "cdi"),
-            settings=settings.answers,
-            why_not_ready=self._why_not_ready,
-        )
+        self.plugins = early.plugins
 
-    async def tell_again(self) -> None:
-        """Tell the kubelet what an earlier agent told it last, before anything is looked at."""
-        ill = [uuid for uuid, ailment in self._ailments().items() if is_ill(ailment)]
-        told = await asyncio.to_thread(self._last.recall, ill)
-        self.told = frozenset(Offered(one.resource, one.device_id) for one in told.listed)
-        try:
-            await asyncio.to_thread(self._files.write, (*told.listed, *told.held))
-            await self.plugins.advertise(told.listed, held=told.held)
-        except PluginError as error:  # the first turn says it again, and what to do
-            _log.warning("last list was not told", error=str(error))
-        else:
-            self._told = told
+    def take_over(self) -> None:
+        """Go on from what the forerunner told."""
+        self._told = self._early.told
+        listed = () if self._told is None else self._told.listed
+        self.told = frozenset(Offered(one.resource, one.device_id) for one in listed)
+        self.plugins.why_not_ready = self._why_not_ready
 
     async def tell(self, reports: Sequence[GpuReport]) -> None:
         """Make the kubelet's view that of these reports.
@@ -110,7 +94,9 @@ class Listing:
             if now is None or now == before:
                 return
             self._told = None  # what a failure leaves behind is not known
-            if before is not None and (stays := before.without(now)).listed != before.listed:
+            if before is None:
+                await asyncio.to_thread(self._last.forget)
+            elif (stays := before.without(now)).listed != before.listed:
                 await asyncio.to_thread(self._last.keep, stays)
             await asyncio.to_thread(self._files.write, (*now.listed, *now.held))
             await self.plugins.advertise(now.listed, held=now.held)

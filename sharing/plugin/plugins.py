@@ -62,7 +62,6 @@ class DevicePlugins:
         cdi_dir: Where CDI specs go; None where no runtime reads them.
         state_dir: A folder that outlives a reboot, for what restarting containers need.
         settings: How to answer.
-        why_not_ready: Asked before a container with an MPS share starts.
         patience: Deadlines.
     """
 
@@ -73,7 +72,6 @@ class DevicePlugins:
         cdi_dir: Path | None,
         state_dir: Path | None = None,
         settings: AnswerSettings | None = None,
-        why_not_ready: WhyNotReady | None = None,
         patience: Patience | None = None,
     ) -> None:
         settings = settings or AnswerSettings()
@@ -82,12 +80,14 @@ class DevicePlugins:
         self._cdi = (
             None if cdi_dir is None else CdiStore(cdi_dir, settings.edits, state_dir=state_dir)
         )
+        self.why_not_ready: WhyNotReady | None = None
+        """Asked before a container with an MPS share starts."""
         self.links: Mapping[frozenset[str], int] = {}
         """NVLink or PCIe closeness of GPU pairs, higher is closer; see ``preference``."""
         self._answers = Answers(
             settings=settings,
             cdi=self._cdi,
-            why_not_ready=why_not_ready,
+            why_not_ready=lambda binding: self.why_not_ready and self.why_not_ready(binding),
             links=lambda: self.links,
         )
         self.tally = self._answers.tally

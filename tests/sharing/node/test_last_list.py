@@ -28,42 +28,40 @@ def last(folder: Path, boot: str = "one") -> LastList:
 def test_a_list_is_recalled_as_it_was_told(tmp_path: Path) -> None:
     told = Told(listed=(whole(0, numa=1), mig(1, 4), slice_(2, 0, healthy=False)), held=())
     last(tmp_path).keep(told)
-    assert last(tmp_path).recall(()) == told
+    assert last(tmp_path).recall() == told
 
 
 def test_an_mps_share_waits_for_its_daemon_to_be_verified_anew(tmp_path: Path) -> None:
     last(tmp_path).keep(EVERYTHING)
-    recalled = {one.device_id: one for one in last(tmp_path).recall(()).listed}
+    recalled = {one.device_id: one for one in last(tmp_path).recall().listed}
     assert recalled[mps(3, 1).device_id] == replace(mps(3, 1), healthy=False)
 
 
 def test_after_a_reboot_no_mig_share_is_told_since_its_instance_is_gone(tmp_path: Path) -> None:
     last(tmp_path).keep(Told(listed=EVERYTHING.listed, held=(mig(5, 0),)))
-    recalled = last(tmp_path, "two").recall(())
+    recalled = last(tmp_path, "two").recall()
     assert {one.gpu_uuid for one in recalled.listed} == {gpu_uuid(0), gpu_uuid(2), gpu_uuid(3)}
     assert recalled.held == ()
 
 
-@pytest.mark.parametrize("ill", [gpu_uuid(1), mig(1, 4).device_id])
-def test_a_restart_does_not_whitewash_what_was_ill(tmp_path: Path, ill: str) -> None:
-    last(tmp_path).keep(EVERYTHING)
-    recalled = {one.device_id: one.healthy for one in last(tmp_path).recall([ill]).listed}
-    assert not recalled[mig(1, 4).device_id]
-    assert recalled[gpu_uuid(0)]
+def test_a_restart_does_not_whitewash_what_was_ill(tmp_path: Path) -> None:
+    last(tmp_path).keep(Told(listed=(whole(0, healthy=False), whole(1))))
+    recalled = {one.device_id: one.healthy for one in last(tmp_path).recall().listed}
+    assert recalled == {gpu_uuid(0): False, gpu_uuid(1): True}
 
 
 @pytest.mark.parametrize("spoil", ["", "{", "[]", '{"version": 1}'])
 def test_a_damaged_file_is_no_list(tmp_path: Path, spoil: str) -> None:
     last(tmp_path).keep(EVERYTHING)
     (tmp_path / "offered.json").write_text(spoil)
-    assert last(tmp_path).recall(()) == Told()
+    assert last(tmp_path).recall() == Told()
 
 
 def test_a_list_of_another_version_is_no_list(tmp_path: Path) -> None:
     last(tmp_path).keep(EVERYTHING)
     path = tmp_path / "offered.json"
     path.write_text(path.read_text().replace('"memory_mib"', '"memory_mib_of_another_version"'))
-    assert last(tmp_path).recall(()) == Told()
+    assert last(tmp_path).recall() == Told()
 
 
 def test_a_disk_that_refuses_leaves_no_old_list(tmp_path: Path) -> None:

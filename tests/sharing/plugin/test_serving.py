@@ -44,9 +44,9 @@ async def plugins(folder: Path, not_ready: dict[str, str]) -> AsyncIterator[Devi
         folder / "k",
         cdi_dir=folder / "cdi",
         state_dir=folder / "state",
-        why_not_ready=lambda binding: not_ready.get(binding.device_id),
         patience=QUICK,
     )
+    one.why_not_ready = lambda binding: not_ready.get(binding.device_id)
     (folder / "k").mkdir(exist_ok=True)
     await one.start()
     yield one
