@@ -120,6 +120,12 @@ def process() -> None:
     help="monitor: an open client such as DCGM.",
 )
 @click.option("--memory-mib", type=click.IntRange(0), default=512, show_default=True, metavar="MIB")
+@click.option(
+    "--cgroup",
+    default="",
+    metavar="PATH",
+    help="Where it lies, as /proc/PID/cgroup says: /kubepods/pod<uid>/<64 digits> is of a pod.",
+)
 @pass_state
 def start_process(state: Path, /, *, which: str, kind: str, **options: Any) -> None:
     """Start a process on a GPU, or in an instance of it."""
