@@ -18,12 +18,10 @@ from sharing.cluster.backoff import Backoff
 from sharing.cluster.client import Client
 from sharing.errors import DriverError, GpuSharingError
 from sharing.layout import GpuLayout
-from sharing.mps.daemons import MpsDaemons
-from sharing.mps.program import program_of
-from sharing.node.api import NodeApi
 from sharing.node.background import Background
 from sharing.node.census import Census
 from sharing.node.closeness import ClosenessMatrix
+from sharing.node.equipment import mps_daemons, node_api
 from sharing.node.forerunner import Forerunner
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
@@ -84,10 +82,7 @@ class Agent:
         self._early = early or Forerunner(settings)
         self._recollection = Recollection(settings.state_dir / "memory.json")
         self._wake = asyncio.Event()
-        honours = settings.mig_configs is not None
-        self._api = None
-        if client is not None:
-            self._api = NodeApi(client, settings.node, self._wake.set, mig_config_state=honours)
+        self._api = None if client is None else node_api(client, settings, self._wake.set)
         self._notice = Notice(self._api)
         memory = self._recollection.memory
         self._wishes = Wishes(settings, self._api, memory.wanted)
@@ -96,12 +91,7 @@ class Agent:
         self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
         self._kubelet = PodResources(settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir)
         self._census = Census(settings, self._gpus, self._kubelet, self._api)
-        self._daemons = MpsDaemons(
-            settings.mps_dir,
-            program=program_of(settings.mps_version, simulated=settings.simulate is not None),
-            compute_modes=self._gpus,
-            on_change=lambda _state: self._retell(),
-        )
+        self._daemons = mps_daemons(settings, self._gpus, self._retell)
         self._slices = time_slices(settings)
         self._work = Workshop(
             gpus=self._gpus,
