@@ -104,6 +104,21 @@ _MEMORY_RULES: Final = [
         "default is above max; raise max or lower default",
     ),
 ]
+_TOLERATION_RULES: Final = [
+    _rule(
+        "has(self.key) || (has(self.operator) && self.operator == 'Exists')",
+        "without a key the operator has to be Exists; for example: "
+        "{key: nvidia.com/gpu, operator: Exists}",
+    ),
+    _rule(
+        "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || self.value == ''",
+        "operator Exists compares no value; remove value, or set operator: Equal",
+    ),
+    _rule(
+        "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+        "tolerationSeconds is only for effect NoExecute; remove it, or set that effect",
+    ),
+]
 _LAYOUT_RULES: Final = [
     _rule(
         "self.mode != 'exclusive' || !has(self.sizes) || size(self.sizes) == 0",
@@ -145,6 +160,7 @@ def _profiles() -> dict[str, Any]:
     fields = spec["properties"]
     fields["memory"]["x-kubernetes-validations"] = _MEMORY_RULES
     fields["pool"]["x-kubernetes-validations"] = [_POOL_RULE]
+    fields["tolerations"]["items"]["x-kubernetes-validations"] = _TOLERATION_RULES
     return _crd(
         kind="SharingProfile",
         short="sprof",

@@ -16,7 +16,16 @@ from pydantic import Field, model_validator
 from sharing.api.choices import Enforcement, MultiGpu, System, WholeGpu
 from sharing.api.model import ApiModel, StatusModel, parse_model
 from sharing.api.node import Condition
-from sharing.api.texts import MemoryQuantity, MigText, PartText, PoolText
+from sharing.api.texts import (
+    LabelKey,
+    LabelValue,
+    MemoryQuantity,
+    MigText,
+    ObjectName,
+    PartText,
+    PoolText,
+)
+from sharing.api.toleration import Toleration
 from sharing.errors import InputError, shown
 from sharing.migprofile import MigProfile
 from sharing.mode import Isolation, Mode
@@ -25,16 +34,6 @@ from sharing.size import OneOf, parse_size
 
 FALLBACK_SIZE: Final = OneOf(4)
 """What a plain GPU request becomes where a profile names no size."""
-
-
-class Toleration(ApiModel):
-    """A Kubernetes toleration, added to pods that get a share."""
-
-    key: str | None = None
-    operator: Literal["Exists", "Equal"] | None = None
-    value: str | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: int | None = None
 
 
 class MemoryPolicy(ApiModel):
@@ -88,11 +87,13 @@ class SharingProfileSpec(ApiModel):
     """Bounds on asks by memory."""
     pool: PoolText | None = None
     """The pool whose GPUs the namespace uses, and no others."""
-    node_selector: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = Field(
+        default_factory=dict
+    )
     """Added to pods that get a share; never over what the pod says."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=64)] = ()
     """Added to pods that get a share."""
-    runtime_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    runtime_class_name: ObjectName | None = None
     """Set on pods that get a share and name none."""
     scheduler_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """Set on pods that get a share and use the default scheduler."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
@@ -40,6 +41,46 @@ def _memory(value: object) -> object:
     return value
 
 
+def _label_key(text: str) -> str:
+    if not _LABEL_KEY.fullmatch(text) or len(text.rpartition("/")[0]) > _LONGEST_NAME:
+        raise InputError(
+            "label key",
+            f"{shown(text)} is no key of a label",
+            expected="a name of at most 63 letters, digits, -, _ and ., after a domain and / or "
+            "without",
+            example="example.com/pool",
+        )
+    return text
+
+
+def _label_value(text: str) -> str:
+    if not _LABEL_VALUE.fullmatch(text):
+        raise InputError(
+            "label value",
+            f"{shown(text)} is no value of a label",
+            expected="at most 63 letters, digits, -, _ and ., a letter or digit at both ends",
+            example="inference",
+        )
+    return text
+
+
+def _object_name(text: str) -> str:
+    if not _OBJECT_NAME.fullmatch(text) or len(text) > _LONGEST_NAME:
+        raise InputError(
+            "name",
+            f"{shown(text)} is no name of an object",
+            expected="small letters, digits, - and ., a letter or digit at both ends",
+            example="nvidia",
+        )
+    return text
+
+
+_LONGEST_NAME: Final = 253
+_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_OBJECT_NAME: Final = re.compile(_SUBDOMAIN, re.ASCII)
+_QUALIFIED: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY: Final = re.compile(f"({_SUBDOMAIN}/)?{_QUALIFIED}", re.ASCII)
+_LABEL_VALUE: Final = re.compile(f"({_QUALIFIED})?", re.ASCII)
 _PART_PATTERN: Final = "^1of([1-9]|[1-3][0-9]|4[0-8])$"
 _MIG_PATTERN: Final = r"^[1-9]g\.[1-9][0-9]{0,3}gb(\+me\.all|\+me|\+gfx|-me)?$"
 _POOL_PATTERN: Final = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -77,3 +118,19 @@ PoolText = Annotated[
     WithJsonSchema({"type": "string", "maxLength": 63, "pattern": _POOL_PATTERN}),
 ]
 """A pool of GPUs."""
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+"""A label's key."""
+LabelValue = Annotated[
+    str,
+    AfterValidator(_label_value),
+    WithJsonSchema({"type": "string", "maxLength": 63, "pattern": f"^({_QUALIFIED})?$"}),
+]
+"""A label's value, empty ones included."""
+ObjectName = Annotated[
+    str,
+    AfterValidator(_object_name),
+    WithJsonSchema(
+        {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME, "pattern": f"^{_SUBDOMAIN}$"}
+    ),
+]
+"""The name of a Kubernetes object."""

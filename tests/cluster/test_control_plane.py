@@ -126,6 +126,12 @@ async def test_the_design_examples_are_accepted(with_crds: Client) -> None:
             "default is above max; raise max or lower default",
         ),
         ({"mode": "mps", "pool": "requests"}, "can be a pool; for example: team-a"),
+        (
+            {"mode": "mps", "tolerations": [{"effect": "NoSchedule"}]},
+            "without a key the operator has to be Exists",
+        ),
+        ({"mode": "mps", "nodeSelector": {"a": "x y"}}, "spec.nodeSelector"),
+        ({"mode": "mps", "runtimeClassName": "NVIDIA"}, "spec.runtimeClassName"),
         ({"mode": "sometimes"}, "Unsupported value"),
     ],
 )

@@ -99,6 +99,8 @@ def broken_rules(schema: dict[str, Any], value: Any) -> list[str]:
     for key, child in schema.get("properties", {}).items():
         if isinstance(value, dict) and key in value:
             found += broken_rules(child, value[key])
+    if isinstance(value, list):
+        found += [one for item in value for one in broken_rules(schema["items"], item)]
     return found
 
 
@@ -123,6 +125,17 @@ PROFILES: list[tuple[dict[str, Any], str]] = [
     ({"mode": "mps", "compatibility": ["hami", "kai"], "workloads": "deny"}, ""),
     ({"mode": "mps", "compatibility": ["hami", "hami"]}, "listed twice"),
     ({"mode": "mps", "compatibility": ["aliyun", "aliyun-mib"]}, "two units"),
+    ({"mode": "mps", "tolerations": [{"operator": "Exists"}]}, ""),
+    ({"mode": "mps", "tolerations": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}, ""),
+    ({"mode": "mps", "tolerations": [{"key": "a"}, {"effect": "NoExecute"}]}, "without a key"),
+    (
+        {"mode": "mps", "tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+        "compares no value",
+    ),
+    (
+        {"mode": "mps", "tolerations": [{"key": "a", "tolerationSeconds": 60}]},
+        "only for effect NoExecute",
+    ),
 ]
 
 

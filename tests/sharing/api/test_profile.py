@@ -31,7 +31,9 @@ def test_every_field_of_the_manifest_is_read_by_its_spelling() -> None:
         memory={"max": "40Gi"},
         pool="team-a",
         nodeSelector={"b": "2", "a": "1"},
-        tolerations=[{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}],
+        tolerations=[
+            {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+        ],
         runtimeClassName="nvidia",
         schedulerName="gang",
         hideGPUs=True,
@@ -47,7 +49,9 @@ def test_every_field_of_the_manifest_is_read_by_its_spelling() -> None:
     assert one.multi_gpu is MultiGpu.DENY
     assert one.most_memory_mib == 40 * 1024
     assert one.node_selector == (("a", "1"), ("b", "2"))
-    assert one.tolerations == ({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},)
+    assert one.tolerations == (
+        {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+    )
     assert one.spec.whole_gpu is WholeGpu.KEEP
     assert one.spec.hide_gpus
     assert one.spec.min_isolation is Isolation.LIMITS
@@ -106,6 +110,19 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mode": "mps", "hideGPUS": True}, "unknown field hideGPUS"),
     ({"mode": "mps", "tolerations": [{"keys": "x"}]}, "unknown field tolerations[0].keys"),
     ({"mode": "mps", "nodeSelector": {"a": 1}}, "field nodeSelector.a is 1"),
+    ({"mode": "mps", "nodeSelector": {"a b": "x"}}, "'a b' is no key of a label"),
+    ({"mode": "mps", "nodeSelector": {"/a": "x"}}, "'/a' is no key of a label"),
+    ({"mode": "mps", "nodeSelector": {"x" * 254 + "/a": "x"}}, "is no key of a label"),
+    ({"mode": "mps", "nodeSelector": {"a": "x y"}}, "'x y' is no value of a label"),
+    ({"mode": "mps", "nodeSelector": {"a": "x" * 64}}, "is no value of a label"),
+    ({"mode": "mps", "runtimeClassName": "NVIDIA"}, "'NVIDIA' is no name of an object"),
+    ({"mode": "mps", "runtimeClassName": ""}, "'' is no name of an object"),
+    ({"mode": "mps", "tolerations": [{"value": "x"}]}, "its operator is not Exists"),
+    (
+        {"mode": "mps", "tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+        "operator Exists compares no value",
+    ),
+    ({"mode": "mps", "tolerations": [{"key": "a b"}]}, "'a b' is no key of a label"),
 ]
 
 
