@@ -4,6 +4,9 @@ A cell is one program of a node, one act between kubelet and agent, and a moment
 starts again before the act, in its middle or after it. Two more programs start again right beside
 it, and the order says which place among the three is the program's own. One source for the
 embedded cluster and for a real node.
+
+Project-HAMi/HAMi#812, openshift/instaslice-operator#336, kubernetes#128043, #114422: pods ended or
+counts were wrong depending on who started first.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ def alive(pid: int | None) -> bool:
 
 
 async def test_a_daemon_is_ready_once_its_limits_were_read_back(make: Make) -> None:
+    """NVIDIA/k8s-device-plugin#1946: a pod ran unlimited between start and limits."""
     daemons = make()
     await daemons.apply([wanted()])
     assert await daemons.wait_ready(GPU, 20)
@@ -175,6 +176,7 @@ async def test_new_limits_reach_a_daemon_and_its_running_servers_without_a_resta
 
 
 async def test_clients_of_several_users_share_one_server(make: Make) -> None:
+    """nebuly-ai/nos#22, #49, NVIDIA/k8s-device-plugin#476: the second user's client hung."""
     daemons = make()
     await daemons.apply([wanted()])
     assert await daemons.wait_ready(GPU, 20)
@@ -182,6 +184,16 @@ async def test_clients_of_several_users_share_one_server(make: Make) -> None:
     first = tell(folders, "standin_attach 11 1000")
     assert tell(folders, "standin_attach 12 2000") == first
     assert await daemons.clients(GPU) == (11, 12)
+
+
+async def test_each_process_of_a_container_is_a_client_of_its_own(make: Make) -> None:
+    """NVIDIA/k8s-device-plugin#720, #594: limits hold for each; so that they can be counted."""
+    daemons = make()
+    await daemons.apply([wanted()])
+    assert await daemons.wait_ready(GPU, 20)
+    for pid in (21, 22):
+        tell(daemons.folders(GPU), f"standin_attach {pid} 1000")
+    assert await daemons.clients(GPU) == (21, 22)
 
 
 async def test_a_daemon_outlives_the_agent_and_is_found_by_the_next_one(make: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharing.node.forerunner import Forerunner
 from sharing.node.lastlist import LastList, Told
 from sharing.nvml.simulator import operate
 from tests.support.agent_bench import NodeBench, node_bench
@@ -110,6 +112,25 @@ async def test_the_next_agent_serves_the_last_list_before_it_knows_anything() ->
         assert agent.report.gpus == ()
         hidden.rename(socket)
         await node.until_event(agent.ready, node.tasks["agent"])
+
+
+async def test_beside_another_plugin_for_our_gpus_the_last_list_is_not_told() -> None:
+    """Project-HAMi/HAMi#661, #710, #1093: the last to register won, and pods got whole GPUs."""
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_agent()
+        await node.until_allocatable({"nvidia.com/gpu": 1})
+        await node.stop("agent")
+        await node.until_allocatable({})
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(node.settings.plugin_dir / "nvidia-gpu.sock"))
+            other.listen()
+            early = Forerunner(node.settings)
+            await early.start()
+            try:
+                assert early.told is None
+                assert early.plugins.status() == ()
+            finally:
+                await early.plugins.stop()
 
 
 async def test_shares_of_a_gpu_that_was_lost_meanwhile_are_withdrawn_by_the_first_look() -> None:

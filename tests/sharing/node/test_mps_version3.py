@@ -24,11 +24,17 @@ def test_a_layout_of_several_sizes_makes_a_group_of_each() -> None:
 
 
 async def test_containers_connect_through_the_folder_of_their_size() -> None:
-    async with node_bench("1xH100-80GB") as node:
+    """Beside a GPU in MIG mode, which made MPS fail in NVIDIA/k8s-device-plugin#713."""
+    async with node_bench("2xH100-80GB") as node:
         await node.start_controller()
-        await node.layout({"gpus": "all", "mode": "mps", "sizes": MIXED})
+        await node.layout(
+            {"gpus": "0", "mode": "mps", "sizes": MIXED},
+            {"gpus": "1", "mode": "mig", "sizes": {"3g.40gb": 2}},
+        )
         agent = await node.start_agent(mps_version=MpsVersion.V3)
-        await node.until_allocatable({"gpu.sharing/mps-1of2": 1, "gpu.sharing/mps-1of4": 2})
+        await node.until_allocatable(
+            {"gpu.sharing/mps-1of2": 1, "gpu.sharing/mps-1of4": 2, "nvidia.com/mig-3g.40gb": 2}
+        )
         uuid = node.machine().gpus[0].uuid
         folders = agent._daemons.folders(uuid)
         for size in MIXED:

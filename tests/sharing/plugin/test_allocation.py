@@ -143,6 +143,7 @@ def test_several_whole_gpus_are_one_answer() -> None:
 
 @pytest.mark.parametrize("share", [slice_, mps, mig])
 def test_more_than_one_share_in_a_container_is_refused(share: object) -> None:
+    """NVIDIA/k8s-device-plugin#443, #929: the last line; admission has refused it before."""
     assert callable(share)
     with pytest.raises(AllocationError, match=r"2 shares at once.*larger size"):
         answer_for(share(0, 0), share(1, 0))

@@ -92,6 +92,7 @@ def test_packing_fills_the_fullest_gpu_and_spreading_the_emptiest() -> None:
 
 
 def test_several_shares_go_to_different_gpus() -> None:
+    """NVIDIA/k8s-device-plugin#491, NVIDIA/gpu-operator#386: one GPU or two, nobody knew."""
     shares = known(*(slice_(gpu, number) for gpu in (0, 1) for number in range(4)))
     chosen = prefer(sorted(shares), [], 2, known=shares)
     assert {shares[one].gpu_uuid for one in chosen} == {gpu_uuid(0), gpu_uuid(1)}

@@ -1,0 +1,119 @@
+"""Reports about placement and the device plugin, on a node of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sharing.api.node import GpuNodeStatus
+from sharing.cluster.kind import PODS
+from sharing.plugin.binding import SHARES_ENV
+from tests.support import books
+from tests.support.agent_bench import NodeBench, node_bench
+
+HALF, QUARTER = "gpu.sharing/timeslice-1of2", "gpu.sharing/timeslice-1of4"
+MIXED = {"gpus": "all", "mode": "time-slicing", "sizes": {"1of2": 1, "1of4": 2}}
+
+
+def container(name: str, resource: str) -> dict[str, Any]:
+    amounts = {resource: "1"}
+    resources = {"limits": amounts, "requests": amounts}
+    return {"name": name, "image": "test.local/busybox:1", "resources": resources}
+
+
+async def create(node: NodeBench, name: str, *containers: dict[str, Any]) -> None:
+    await node.client.create(PODS, {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": "n1", "containers": list(containers)},
+    })  # fmt: skip
+
+
+async def at_rest(node: NodeBench, *names: str) -> list[str]:
+    """The phases of pods that have settled."""
+    ended = ("Running", "Failed")
+    await node.until(
+        node.pods,
+        lambda: all(node.phase(name) in ended for name in names),
+        lambda: [node.phase(name) for name in names],
+    )
+    return [node.phase(name) for name in names]
+
+
+async def held(node: NodeBench) -> dict[tuple[str, str], str]:
+    """The one device of each container, by the kubelet's word."""
+    kubelet = await books.read_kubelet(node.kubelet.settings.pod_resources_socket)
+    return {
+        (pod, name): unit[1] for (_, pod, name), units in kubelet.held.items() for unit in units
+    }
+
+
+def seen(node: NodeBench, pod: str, name: str) -> str:
+    """The share that a container was told it has."""
+    view = node.kubelet.view("default", pod, name)
+    assert view is not None
+    return dict(view.env)[SHARES_ENV]
+
+
+def told(status: GpuNodeStatus) -> dict[tuple[str, str], str]:
+    """The share of each container, by the agent's word."""
+    return {
+        (holder.pod, holder.container): share.id
+        for gpu in status.gpus for share in gpu.shares for holder in share.holders
+    }  # fmt: skip
+
+
+async def test_two_containers_of_a_pod_have_a_share_each_of_the_only_gpu() -> None:
+    """NVIDIA/k8s-device-plugin#1690, aws/karpenter-provider-aws#9070."""
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout(MIXED)
+        await node.start_agent()
+        await node.until_allocatable({HALF: 1, QUARTER: 2})
+
+        await create(node, "both", container("a", QUARTER), container("b", HALF))
+
+        assert await at_rest(node, "both") == ["Running"]
+        by_kubelet = await held(node)
+        assert len(set(by_kubelet.values())) == 2
+        for name in ("a", "b"):
+            assert seen(node, "both", name) == by_kubelet["both", name]
+
+
+async def test_of_many_pods_at_once_each_sees_the_share_that_the_kubelet_gave_it() -> None:
+    """Project-HAMi/HAMi#2232, #781, #1741: two pods swapped theirs, or books differed from GPUs.
+
+    Nothing identifies a pod but the device itself, which the kubelet chose.
+    """
+    async with node_bench("4xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout(MIXED)
+        await node.start_agent()
+        await node.until_allocatable({HALF: 4, QUARTER: 8})
+        sizes = {f"p{n}": HALF if n % 3 == 0 else QUARTER for n in range(12)}
+
+        await asyncio.gather(
+            *(create(node, name, container("main", size)) for name, size in sizes.items())
+        )
+
+        assert set(await at_rest(node, *sizes)) == {"Running"}
+        by_kubelet = await held(node)
+        assert len(set(by_kubelet.values())) == 12
+        by_pod = {(name, "main"): seen(node, name, "main") for name in sizes}
+        assert by_pod == by_kubelet
+        status = await node.until_status(lambda status: len(told(status)) == 12)
+        assert told(status) == by_kubelet
+
+
+async def test_the_sum_of_shares_is_never_more_than_the_gpu_however_many_ask() -> None:
+    """volcano-sh/volcano#3616, #4809: three pods of half a GPU were bound now and then."""
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout({"gpus": "all", "mode": "time-slicing", "sizes": {"1of2": 2}})
+        await node.start_agent()
+        await node.until_allocatable({HALF: 2})
+        names = [f"p{n}" for n in range(3)]
+
+        await asyncio.gather(*(create(node, name, container("main", HALF)) for name in names))
+
+        assert sorted(await at_rest(node, *names)) == ["Failed", "Running", "Running"]
+        assert len(set((await held(node)).values())) == 2
