@@ -31,13 +31,19 @@ class Connection(web.RequestHandler):
         "_head_deadline",
         "_head_timeout_s",
         "_held",
+        "_is_unused",
         "_listener",
         "_missing",
         "_rest_deadline",
+        "_unused_timeout_s",
     )
 
-    def __init__(self, listener: Listener, *, head_timeout_s: float, **options: Any) -> None:
+    def __init__(
+        self, listener: Listener, *, head_timeout_s: float, unused_timeout_s: float, **options: Any
+    ) -> None:
         super().__init__(listener, **options)
+        self._unused_timeout_s = unused_timeout_s
+        self._is_unused = True
         self._listener = listener
         self._head_timeout_s = head_timeout_s
         self._head_deadline: asyncio.TimerHandle | None = None
@@ -57,10 +63,10 @@ class Connection(web.RequestHandler):
         return self._next_keepalive_close_time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The TLS session stands: a request has to follow."""
+        """The TLS session stands: a request may follow, now or when its caller needs it."""
         super().connection_made(transport)
         self._listener.opened(self)
-        self._expect_head()
+        self._expect_head(self._unused_timeout_s)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection is gone."""
@@ -71,6 +77,9 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a head or a body."""
+        if self._is_unused:
+            self._is_unused = False
+            self._head_arrived()
         if not self._detoured:
             if self._held:
                 self._held.append(data)
@@ -85,7 +94,7 @@ class Connection(web.RequestHandler):
         if not self.is_idle:
             self._head_arrived()
         elif self._head_deadline is None:
-            self._expect_head()
+            self._expect_head(self._head_timeout_s)
 
     def _answer_at_once(self, data: bytes) -> bool:
         """Answer a call, or wait for the rest of it, if it looks as API servers' calls do.
@@ -158,9 +167,9 @@ class Connection(web.RequestHandler):
         response.force_close()
         return response
 
-    def _expect_head(self) -> None:
+    def _expect_head(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
-        self._head_deadline = loop.call_later(self._head_timeout_s, self._head_is_late)
+        self._head_deadline = loop.call_later(timeout_s, self._head_is_late)
 
     def _head_arrived(self) -> None:
         if self._head_deadline is not None:

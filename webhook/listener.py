@@ -92,8 +92,13 @@ class Listener(web.Server):
 
     def __call__(self) -> Connection:
         """A handler for a connection that was accepted."""
+        settings = self._settings
         return Connection(
-            self, loop=self._loop, head_timeout_s=self._settings.head_timeout_s, **self._kwargs
+            self,
+            loop=self._loop,
+            head_timeout_s=settings.head_timeout_s,
+            unused_timeout_s=settings.unused_timeout_s,
+            **self._kwargs,
         )
 
     @property

@@ -26,8 +26,12 @@ class ServerSettings:
     (kubernetes#127335)."""
     handshake_timeout_s: float = 10.0
     """As long as the API server waits for it."""
+    unused_timeout_s: float = 120.0
+    """From a connection's start to its first byte. API servers open connections that they then do
+    not need and keep for later (Go, net/http: a dial races with connections that become free); to
+    close one sooner than they do, after 90 s, is to close it under a review."""
     head_timeout_s: float = 5.0
-    """From a request's first byte, or a connection's start, to the end of its head."""
+    """From a request's first byte to the end of its head."""
     body_timeout_s: float = 5.0
     """From the end of the head to the end of the body; less where the caller waits less."""
 

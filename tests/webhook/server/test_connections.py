@@ -38,6 +38,7 @@ async def test_one_connection_carries_many_reviews(served: Served) -> None:
 def test_the_server_never_closes_an_idle_connection_before_the_api_server_does() -> None:
     # kubernetes#127335: whoever closes first may do so under a POST. The API server waits 90 s.
     assert ServerSettings().keepalive_timeout_s >= 120
+    assert ServerSettings().unused_timeout_s >= 120
     assert ServerSettings().drain_timeout_s >= 100
 
 

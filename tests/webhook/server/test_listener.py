@@ -96,7 +96,7 @@ async def test_connections_that_end_without_an_answer_are_counted_by_why(
         silent = bare(served)
         await until(lambda: dropped(served, "handshake") == 2)
 
-    async with serving(authority, head_timeout_s=0.3) as served:
+    async with serving(authority, unused_timeout_s=0.3) as served:
         _, writer = await served.connect()
         await until(lambda: dropped(served, "late_head") == 1)
         writer.close()
