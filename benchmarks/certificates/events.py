@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.certificates.observer import bundles_of
 from benchmarks.certificates.replica import NAMESPACE
-from certs.cluster import Place
+from certs.cluster import Cluster, Place
 from sharing.cluster.client import PatchType
 from sharing.cluster.kind import MUTATING_WEBHOOKS, SECRETS
 from tests.cluster.controlplane import APISERVER, ETCD
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 DAY_S: Final = 86_400
 _CONFIGURATION: Final = "gpu-sharing"
+
+
+async def ask(scene: Scene) -> None:
+    """Ask for a rotation and go."""
+    await Cluster(scene.admin, Place()).ask(f"asked-{asyncio.get_running_loop().time()}")
+
+
+def in_background(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    """Something that goes on meanwhile, to be awaited later."""
+    return asyncio.create_task(work, name=name)
 
 
 async def rotate(scene: Scene, times: int) -> None:

@@ -83,6 +83,7 @@ class Load:
         self._tasks: list[asyncio.Task[None]] = []
         self._open = asyncio.Event()
         self._open.set()
+        self._stopping = False
         self.seen = Seen()
 
     def start(self) -> None:
@@ -101,13 +102,11 @@ class Load:
         self._open.set()
 
     async def stop(self) -> Seen:
-        """Call no more; what was seen until now."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
-        self._tasks = []
+        """Call no more, wait for the calls under way, and tell what was seen until now."""
+        self._stopping = True
+        self._open.set()
+        await asyncio.gather(*self._tasks)
+        self._tasks, self._stopping = [], False
         seen, self.seen = self.seen, Seen()
         return seen
 
@@ -119,6 +118,8 @@ class Load:
             while True:
                 await asyncio.sleep(due_s - loop.time())
                 await self._open.wait()
+                if self._stopping:
+                    return
                 due_s = max(due_s + self._interval_s, loop.time() - _LATE_S)
                 try:
                     async with asyncio.timeout(_ENDED_S):

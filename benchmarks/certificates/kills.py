@@ -1,0 +1,82 @@
+"""kill -9 of a replica at each step of a rotation, before its write and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.certificates import events
+from certs.step import Act
+from tests.cluster.waiting import eventually
+
+if TYPE_CHECKING:
+    from benchmarks.certificates.scene import Replica, Scene
+
+_OF_ROTATION: Final = (Act.MAKE, Act.TRUST, Act.PROMOTE, Act.FORGET)
+_OF_DAMAGE: Final = {Act.REPAIR: events.empty_bundles, Act.HEAL: events.delete_secret}
+_SIDES: Final = ("before", "after")
+
+ROTATION_POINTS: Final = tuple(f"{side} {act}" for act in _OF_ROTATION for side in _SIDES)
+DAMAGE_POINTS: Final = tuple(f"{side} {act}" for act in _OF_DAMAGE for side in _SIDES)
+_DIES_S: Final = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Kills:
+    """Kills replicas of a scene; all of them have to be started with ``trigger``.
+
+    Attributes:
+        scene: Where they are.
+        trigger: The file that arms them; whoever dies takes it along.
+        done: The points at which one died.
+    """
+
+    scene: Scene
+    trigger: Path
+    done: list[str]
+
+    async def start(self, count: int) -> list[Replica]:
+        """Start replicas that can be killed so, and wait until they are ready."""
+        made = [self.scene.start(arm=self.trigger) for _ in range(count)]
+        await self.scene.until_ready(*made)
+        return made
+
+    async def all(self, points: Sequence[str]) -> None:
+        """Kill one at each of the points; the others carry on, and one more takes its place."""
+        for point in points:
+            await self.one(point)
+
+    async def one(self, point: str) -> None:
+        """Kill whoever reaches a point first; returns when another certificate is served.
+
+        Where nobody is left, the next one finds what the dead one left behind.
+        """
+        scene = self.scene
+        before = (await scene.stored()).current
+        running = scene.serving()
+        self.trigger.write_text(point, "ascii")
+        act = Act(point.partition(" ")[2])
+        cause = _OF_DAMAGE.get(act, events.ask)
+        caused = events.in_background(cause(scene), point)
+
+        async def died() -> bool:
+            return any(not one.is_running for one in running)
+
+        await eventually(f"a replica dies {point}", died, timeout_s=_DIES_S)
+        for one in running:
+            if not one.is_running:
+                await scene.forget(one)
+        await self.start(1)
+        await caused
+        if act is not Act.REPAIR:
+            await self._is_rotated(before)
+        self.done.append(point)
+
+    async def _is_rotated(self, before: object) -> None:
+        async def look() -> bool:
+            now = await self.scene.stored()
+            return now.current not in {None, before} and now.next is None
+
+        await eventually("another certificate is current", look, timeout_s=60)
