@@ -174,6 +174,8 @@ async def test_a_quarter_of_a_gpu_reaches_its_container(
     assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
     assert env["NVIDIA_VISIBLE_DEVICES"].startswith("GPU-"), "a tenant must not see all GPUs"
     assert env["GPU_SHARING_RESOURCE"] == SHARE
+    told = json.loads(served.kubectl("-n", tenant, "exec", "asking", "--", "cat", *_files(env)))
+    assert (told["resource"], told["threadPercentage"]) == (SHARE, 25)
 
 
 async def _create_when_served(
@@ -187,6 +189,10 @@ async def _create_when_served(
 
     await eventually("the webhook is in force", granted)
     return await client.create(PODS, item, namespace=namespace)
+
+
+def _files(env: dict[str, str]) -> list[str]:
+    return env["GPU_SHARING_FILES"].split(",")
 
 
 def _env(box: Box, namespace: str, name: str) -> dict[str, str]:
