@@ -61,10 +61,22 @@ def admit_pod(
     pod: dict[str, Any], namespace: str, policies: Policies, inventory: Inventory | None
 ) -> Verdict:
     """The verdict on a pod that is about to be created in a namespace."""
-    governing = policies.profile_for(namespace)
+    governing, subject = policies.profile_for(namespace), subject_of(pod, namespace)
+    return admit_new(pod, namespace, governing, inventory, subject=subject)
+
+
+def admit_new(
+    pod: dict[str, Any],
+    namespace: str,
+    governing: Governing,
+    inventory: Inventory | None,
+    *,
+    subject: str,
+) -> Verdict:
+    """The same, with what governs the namespace looked up and the pod's name told apart."""
     if governing.untouched:
         return _ungoverned(pod, namespace)
-    return judge(pod, subject_of(pod, namespace), governing, inventory)
+    return judge(pod, subject, governing, inventory)
 
 
 def subject_of(pod: Mapping[str, Any], namespace: str) -> str:

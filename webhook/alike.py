@@ -11,21 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
 from sharing.api.profile import SharingProfile
 from sharing.inventory import Inventory
-from webhook.admission import admit, is_new_pod, subject_of
-from webhook.essence import essence
+from webhook.admission import admit, admit_new
 from webhook.judgement import judge
 from webhook.policies import Governing, Policies
-from webhook.review import Review
+from webhook.reading import Reading
 from webhook.verdict import Verdict, render
 
-LONGEST: Final = 16 * 1024
-"""Bytes of an essence whose verdict is remembered; ordinary pods have one or two thousand."""
 _MOST: Final = 512
 """How many are: 8 MiB of essences at the most, and verdicts about as long."""
 _SUBJECT: Final = "pod"
@@ -47,27 +44,19 @@ class Ruling(NamedTuple):
         return b"%b%b%b" % (_BEFORE_UID, orjson.dumps(uid), self.after_uid)
 
 
-def rule(review: Review, policies: Policies, inventory: Inventory | None) -> Ruling:
+def rule(reading: Reading, policies: Policies, inventory: Inventory | None) -> Ruling:
     """The ruling on a review: ``admit``, remembered for pods that are alike."""
-    pod = review.object
-    if pod is None or not is_new_pod(review):
-        return ruling_of(admit(review, policies, inventory))
-    profile = policies.profile_for(review.namespace).profile
-    kept = None if profile is None else _kept(pod)
-    if profile is None or kept is None:
-        return ruling_of(admit(review, policies, inventory))
-    found = _memory(inventory)(kept, profile)
+    kept, namespace = reading.kept, reading.review.namespace
+    if kept is None:
+        return ruling_of(admit(reading.review, policies, inventory))
+    governing = policies.profile_for(namespace)
+    if governing.profile is None:
+        pod = orjson.loads(kept)
+        return ruling_of(admit_new(pod, namespace, governing, inventory, subject=reading.subject))
+    found = _memory(inventory)(kept, governing.profile)
     if _is_told_of(found.verdict):
-        return ruling_of(_told_of(subject_of(pod, review.namespace), found.verdict))
+        return ruling_of(_told_of(reading.subject, found.verdict))
     return found
-
-
-def _kept(pod: dict[str, Any]) -> bytes | None:
-    try:
-        kept = essence(pod)
-    except TypeError:
-        return None
-    return kept if len(kept) <= LONGEST else None
 
 
 @lru_cache(maxsize=2)

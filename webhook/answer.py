@@ -6,7 +6,7 @@ Everything that the server does around it is moving bytes and counting.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -16,13 +16,23 @@ from webhook.alike import Ruling, rule, ruling_of
 from webhook.limits import decode
 from webhook.outcome import Answer, Outcome, outcome_of, refusal
 from webhook.policies import Policies
+from webhook.reading import Reading, reading_of
 from webhook.review import MalformedReviewError, Review, parse_review
 from webhook.snapshot import Snapshot
+from webhook.twins import Twins
 from webhook.verdict import Verdict, render
 
 _MALFORMED_CODE = 400
+_TWINS: Final = Twins()
 
-Rule = Callable[[Review, Policies, Inventory | None], Ruling]
+Rule = Callable[[Reading, Policies, Inventory | None], Ruling]
+
+
+class Asked(NamedTuple):
+    """A review that could be read."""
+
+    uid: str
+    reading: Reading
 
 
 class Answered(NamedTuple):
@@ -32,7 +42,7 @@ class Answered(NamedTuple):
     """
 
     answer: Answer
-    review: Review | None = None
+    asked: Asked | None = None
     verdict: Verdict | None = None
     fault: Exception | None = None
     """What broke inside the decision; never shown to the caller."""
@@ -40,6 +50,9 @@ class Answered(NamedTuple):
 
 def answer_body(body: bytes, snapshot: Snapshot) -> Answered:
     """The answer to the body of a call."""
+    twin = _TWINS.recall(body)
+    if twin is not None:
+        return _answered(Asked(*twin), snapshot, rule)
     try:
         decoded = decode(body)
     except ValueError as error:
@@ -49,29 +62,29 @@ def answer_body(body: bytes, snapshot: Snapshot) -> Answered:
         review = parse_review(decoded)
     except MalformedReviewError as error:
         return _malformed(error, decoded)
-    return _answered(review, snapshot, rule)
+    return _answered(Asked(review.uid, reading_of(review)), snapshot, rule)
 
 
 def answer_review(review: Review, snapshot: Snapshot) -> Answered:
     """The answer to a review that could be read, with nothing remembered."""
-    return _answered(review, snapshot, _rule_anew)
+    return _answered(Asked(review.uid, reading_of(review)), snapshot, _rule_anew)
 
 
-def _rule_anew(review: Review, policies: Policies, inventory: Inventory | None) -> Ruling:
-    return ruling_of(admit(review, policies, inventory))
+def _rule_anew(reading: Reading, policies: Policies, inventory: Inventory | None) -> Ruling:
+    return ruling_of(admit(reading.review, policies, inventory))
 
 
-def _answered(review: Review, snapshot: Snapshot, decide: Rule) -> Answered:
+def _answered(asked: Asked, snapshot: Snapshot, decide: Rule) -> Answered:
     try:
-        ruling = decide(review, snapshot.policies, snapshot.inventory)
-        rendered = ruling.answer(review.uid)
+        ruling = decide(asked.reading, snapshot.policies, snapshot.inventory)
+        rendered = ruling.answer(asked.uid)
     except Exception as error:  # noqa: BLE001 - a fault of ours must neither admit nor hang
         # Not a verdict: the failurePolicy decides, and the user reads this sentence.
-        sentence = f"review {review.uid} could not be decided because of a fault in the webhook"
-        return Answered(answer=refusal(Outcome.FAILED, sentence), review=review, fault=error)
+        sentence = f"review {asked.uid} could not be decided because of a fault in the webhook"
+        return Answered(answer=refusal(Outcome.FAILED, sentence), asked=asked, fault=error)
     verdict = ruling.verdict
     answer = Answer(outcome=outcome_of(verdict.kind), body=rendered)
-    return Answered(answer=answer, review=review, verdict=verdict)
+    return Answered(answer=answer, asked=asked, verdict=verdict)
 
 
 def _malformed(error: MalformedReviewError, decoded: Any) -> Answered:

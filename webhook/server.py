@@ -222,7 +222,7 @@ class AdmissionServer:
         facts["bytes"] = size
         if answered.fault is not None:
             _log.error("review failed", exc_info=answered.fault, **facts)
-        elif answered.review is None and verdict is None:
+        elif answered.asked is None and verdict is None:
             # Whoever reaches the port can cause these; a metric counts them.
             _log.debug("call was refused", **facts)
         else:

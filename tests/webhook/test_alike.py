@@ -16,10 +16,11 @@ from tests.support.judging import H100S, policies, profile
 from tests.support.pods import JSON, PODS
 from webhook import alike
 from webhook.admission import admit
-from webhook.alike import LONGEST, rule
+from webhook.alike import rule
 from webhook.answer import answer_body, answer_review
 from webhook.essence import essence
 from webhook.policies import Policies
+from webhook.reading import LONGEST, reading_of
 from webhook.review import Review, parse_review
 from webhook.snapshot import Snapshot
 from webhook.verdict import Verdict, render
@@ -150,7 +151,7 @@ def created(made: Any, **request: Any) -> Review:
 
 
 def ruled(asked: Review, known: Policies = MPS.policies) -> Verdict:
-    return rule(asked, known, None).verdict
+    return rule(reading_of(asked), known, None).verdict
 
 
 def remembered() -> Any:
@@ -183,12 +184,12 @@ def test_a_remembered_answer_is_the_one_that_a_fresh_look_gives(
     fresh = admit(asked, KNOWN, nodes)
 
     for _ in range(2):
-        ruling = rule(asked, KNOWN, nodes)
+        ruling = rule(reading_of(asked), KNOWN, nodes)
         assert ruling.verdict == fresh
         assert ruling.answer(asked.uid) == orjson.dumps(render(fresh, asked.uid))
 
 
-@settings(LAW, max_examples=50)
+@settings(LAW, max_examples=25)
 @given(odd_pods())
 def test_an_essence_has_itself_as_its_essence(made: Any) -> None:
     first = essence(orjson.loads(orjson.dumps(made)))
@@ -278,12 +279,12 @@ def test_what_a_verdict_rests_on_is_part_of_the_essence(made: Any) -> None:
 
 
 def test_pods_of_one_template_are_judged_once() -> None:
-    first = rule(created(with_token("aaaaa"), uid="1"), MPS.policies, None)
+    first = rule(reading_of(created(with_token("aaaaa"), uid="1")), MPS.policies, None)
     before = remembered().cache_info().hits
 
     made = with_token("bbbbb")
     made["metadata"] |= {"managedFields": [{"manager": "x"}], "ownerReferences": [{"uid": "other"}]}
-    second = rule(created(made, uid="2"), MPS.policies, None)
+    second = rule(reading_of(created(made, uid="2")), MPS.policies, None)
 
     assert second is first
     assert remembered().cache_info().hits == before + 1
@@ -311,10 +312,10 @@ def test_what_changes_nothing_about_shares_makes_no_pod_unlike() -> None:
         made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = number
         return made
 
-    first = rule(created(numbered("1")), MPS.policies, None)
+    first = rule(reading_of(created(numbered("1"))), MPS.policies, None)
 
     assert [grant.resource for grant in first.verdict.grants] == ["gpu.sharing/mps-1of8"]
-    assert rule(created(numbered("2")), MPS.policies, None) is first
+    assert rule(reading_of(created(numbered("2"))), MPS.policies, None) is first
 
 
 def test_any_difference_that_a_verdict_may_rest_on_is_judged_anew() -> None:
@@ -339,7 +340,9 @@ def test_what_was_said_of_nodes_goes_when_they_do() -> None:
     asked = created(pod())
 
     for nodes in (Inventory(), H100S, Inventory(), H100S):
-        assert rule(asked, MPS.policies, nodes).verdict == admit(asked, MPS.policies, nodes)
+        assert rule(reading_of(asked), MPS.policies, nodes).verdict == admit(
+            asked, MPS.policies, nodes
+        )
 
     assert alike._memory.cache_info().currsize <= 2
 

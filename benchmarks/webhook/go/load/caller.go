@@ -155,8 +155,9 @@ func (c *caller) send(ctx context.Context, body []byte) (int, string, []byte, er
 func (c *caller) fresh() ([]byte, []byte) {
 	body := bytes.Clone(c.body)
 	number := fmt.Appendf(nil, "%020d", c.next.Add(1))
+	name := bytes.Map(letter, number)
 	for _, mark := range c.marks {
-		fill(body[mark.begins:mark.ends], number)
+		fill(body[mark.begins:mark.ends], name)
 	}
 	if c.uid.ends == 0 {
 		return body, nil
@@ -165,6 +166,9 @@ func (c *caller) fresh() ([]byte, []byte) {
 	fill(uid[len(uid)-12:], number)
 	return body, uid
 }
+
+// Names that an API server makes up are of these: neither words nor parts of any.
+func letter(digit rune) rune { return rune("bcdfghjklm"[digit-'0']) }
 
 // The last digits of a number, as many as there is room for.
 func fill(room, number []byte) { copy(room, number[len(number)-len(room):]) }
