@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ import pytest
 from sharing.plugin.binding import ShareBinding
 from sharing.plugin.errors import PluginError
 from sharing.plugin.plugins import DevicePlugins
+from sharing.plugin.proto import deviceplugin_pb2 as pb
 from sharing.plugin.server import SOCKET_PREFIX
 from sharing.plugin.session import ClassState
 from sharing.plugin.settings import Patience
@@ -479,3 +481,62 @@ async def test_dead_sockets_of_an_earlier_agent_are_removed_and_living_ones_are_
     await second.start()
     await second.stop()
     assert own_sockets(folder) == living
+
+
+async def test_several_containers_in_one_question_are_answered_in_their_order(
+    plugins: DevicePlugins, kubelet: PluginKubelet
+) -> None:
+    """The messages allow it, though kubelets ask for one at a time."""
+    await kubelet.start()
+    await plugins.advertise([slice_(0, 0), slice_(1, 0)])
+    await kubelet.until_healthy(SLICE4, ids(slice_(0, 0), slice_(1, 0)))
+    chosen = [slice_(1, 0).device_id, slice_(0, 0).device_id]
+    stub = kubelet.stub(SLICE4)
+    answer = await stub.Allocate(
+        pb.AllocateRequest(
+            container_requests=[pb.ContainerAllocateRequest(devices_ids=[one]) for one in chosen]
+        )
+    )
+    named = [one.cdi_devices[0].name for one in answer.container_responses]
+    assert named == [f"gpu.sharing/share={one}" for one in chosen]
+    advice = await stub.GetPreferredAllocation(
+        pb.PreferredAllocationRequest(
+            container_requests=[
+                pb.ContainerPreferredAllocationRequest(available_deviceIDs=[one], allocation_size=1)
+                for one in chosen
+            ]
+        )
+    )
+    assert [list(one.deviceIDs) for one in advice.container_responses] == [[one] for one in chosen]
+
+
+async def test_a_kubelet_that_appears_after_us_is_registered_with_once(
+    plugins: DevicePlugins, kubelet: PluginKubelet
+) -> None:
+    """bottlerocket-os/bottlerocket#4250: the event of a socket that was served already."""
+    await plugins.advertise([whole(0), slice_(1, 0)])
+    await kubelet.start()
+    await kubelet.until_healthy(GPU, ids(whole(0)))
+    await kubelet.until_healthy(SLICE4, ids(slice_(1, 0)))
+    await plugins.advertise([whole(0, healthy=False), slice_(1, 0)])  # a look or more later
+    await kubelet.until_healthy(GPU, set())
+    assert sorted(one.resource_name for one in kubelet.requests) == [SLICE4, GPU]
+    assert {one.registrations for one in plugins.status()} == {1}
+
+
+async def test_a_disk_that_does_not_answer_fails_no_pod(
+    plugins: DevicePlugins, kubelet: PluginKubelet, folder: Path
+) -> None:
+    """A kubelet sets no deadline for Allocate: a plugin that hangs stops all admissions."""
+    await kubelet.start()
+    await plugins.advertise([whole(0)])
+    await kubelet.until_healthy(GPU, ids(whole(0)))
+    spec = folder / "cdi" / f"gpu.sharing-share_{gpu_uuid(0)}.json"
+    spec.unlink()
+    os.mkfifo(spec)  # whoever reads it waits for a writer
+    try:
+        async with asyncio.timeout(10):
+            answer = await kubelet.allocate(GPU, [gpu_uuid(0)])
+        assert len(answer.cdi_devices) == 1
+    finally:
+        os.close(os.open(spec, os.O_WRONLY))
