@@ -104,13 +104,20 @@ class Census:
         since_us = int((time.time() - self._every_s) * _US)
         found: dict[str, tuple[GpuState, Activity]] = {}
         for gpu in gpus:
-            activity = await self._gpus.activity(gpu.uuid, since_us)
+            instances = [one.gi_id for one in gpu.instances]
+            activity = await self._gpus.activity(gpu.uuid, since_us, instances)
             if activity is not None:
                 found[gpu.uuid] = (gpu, activity)
         pids = frozenset(one.pid for _, activity in found.values() for one in activity.processes)
         places = await asyncio.to_thread(self._whereabouts.of, pids)
         tasks = [task for gpu, activity in found.values() for task in _tasks(gpu, activity, places)]
-        self.accounts = account(tasks, register, frozenset(found))
+        busy = {
+            device_id: activity.busy[one.gi_id]
+            for gpu, activity in found.values()
+            for one in gpu.instances
+            if one.gi_id in activity.busy and (device_id := one.device_id(gpu.uuid)) is not None
+        }
+        self.accounts = account(tasks, register, frozenset(found), busy=busy)
 
 
 def _tasks(

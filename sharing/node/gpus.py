@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -49,6 +49,8 @@ class Activity:
     processes: tuple[GpuProcess, ...]
     sm_percent: Mapping[int, int] | None
     """Per cent of its time by pid; None where the hardware cannot tell."""
+    busy: Mapping[int, int] = field(default_factory=dict)
+    """Per cent of time that MIG instances were busy, where their board can tell; by GI id."""
 
 
 class ModeChangeError(DriverError):
@@ -131,19 +133,27 @@ class Gpus:
         """How each pair of GPUs that answers is connected. Raises DriverError."""
         return await self._run(self._driver.topology)
 
-    async def activity(self, uuid: str, since_us: int) -> Activity | None:
+    async def activity(
+        self, uuid: str, since_us: int, instances: Sequence[int] = ()
+    ) -> Activity | None:
         """What runs on a GPU and how busy it keeps it; None if it does not answer.
+
+        Args:
+            uuid: The GPU.
+            since_us: Older samples of use do not count; microseconds since the epoch.
+            instances: Its MIG instances, by the driver's number.
 
         Raises:
             DriverUnavailableError: The driver went away.
         """
-        return await self._run(lambda: self._activity(uuid, since_us))
+        return await self._run(lambda: self._activity(uuid, since_us, instances))
 
-    def _activity(self, uuid: str, since_us: int) -> Activity | None:
+    def _activity(self, uuid: str, since_us: int, instances: Sequence[int]) -> Activity | None:
         try:
             return Activity(
                 processes=self._driver.processes(uuid),
                 sm_percent=self._driver.utilisation(uuid, since_us),
+                busy=self._driver.busy(uuid, instances) if instances else {},
             )
         except DriverUnavailableError:
             raise

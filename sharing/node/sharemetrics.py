@@ -180,7 +180,7 @@ def _by_share(shares: tuple[Told, ...]) -> Iterator[Metric]:
         for name, meaning in (
             ("memory_limit_bytes", "GPU memory that a share has."),
             ("memory_used_bytes", "GPU memory that the holder's processes use."),
-            ("busy_ratio", "Part of the GPU's time that the holder's processes take."),
+            ("busy_ratio", "Part of its GPU's or MIG instance's time that a share takes."),
             ("thread_limit_ratio", "Part of the GPU's threads that a client of the share gets."),
             ("processes", "Processes of the holder on the GPU."),
             ("mps_clients", "Those of them that are MPS clients."),

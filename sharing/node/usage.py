@@ -96,6 +96,7 @@ class ShareUse:
     memory_mib: int | None = 0
     """None where it cannot be told."""
     sm_percent: int | None = None
+    """Of the time of the GPU, or of the MIG instance that the share is."""
     mps_clients: int = 0
     cgroups: tuple[str, ...] = ()
     """Of the holder's container, as its processes show it."""
@@ -135,13 +136,20 @@ class Accounts:
         return {one.place: str(one) for one in reversed(self.lingering)}
 
 
-def account(tasks: Iterable[Task], register: Register, gpus: AbstractSet[str]) -> Accounts:
+def account(
+    tasks: Iterable[Task],
+    register: Register,
+    gpus: AbstractSet[str],
+    *,
+    busy: Mapping[str, int] | None = None,
+) -> Accounts:
     """Put processes down to shares.
 
     Args:
         tasks: All processes of these GPUs.
         register: Who is on the node.
         gpus: The GPUs that answered, by UUID; of others nothing is said.
+        busy: Per cent of time that MIG instances were busy, by the device id of their share.
     """
     found = [_attribute(task, register) for task in tasks]
     held = sorted({one.device_id for one in register.seats if gpu_of(one.device_id) in gpus})
@@ -150,7 +158,7 @@ def account(tasks: Iterable[Task], register: Register, gpus: AbstractSet[str]) -
         if one.standing is Standing.STRANGER:
             strangers[one.task.gpu] = strangers.get(one.task.gpu, 0) + 1
     return Accounts(
-        uses={device_id: _use(device_id, found) for device_id in held},
+        uses={device_id: _use(device_id, found, (busy or {}).get(device_id)) for device_id in held},
         lingering=tuple(sorted({one for each in found for one in _lingering(each)})),
         strangers=dict(sorted(strangers.items())),
     )
@@ -228,7 +236,7 @@ def _lingering(one: Attribution) -> Iterator[Lingering]:
         yield Lingering(place=place, pid=one.task.pid, pod_uid=one.pod_uid)
 
 
-def _use(device_id: str, found: Sequence[Attribution]) -> ShareUse:
+def _use(device_id: str, found: Sequence[Attribution], busy: int | None) -> ShareUse:
     holders = [one for one in found if one.standing is Standing.HOLDER]
     if any(len(one.devices) > 1 and device_id in one.devices for one in holders):
         return ShareUse(device_id=device_id, memory_mib=None)
@@ -238,7 +246,9 @@ def _use(device_id: str, found: Sequence[Attribution]) -> ShareUse:
         device_id=device_id,
         pids=tuple(one.pid for one in once),
         memory_mib=_sum(one.memory_mib for one in once),
-        sm_percent=_sum(one.sm_percent for one in once) if once else None,
+        sm_percent=busy
+        if busy is not None
+        else (_sum(one.sm_percent for one in once) if once else None),
         mps_clients=len({one.pid for one in mine if one.is_mps_client}),
         cgroups=tuple(
             sorted({one.cgroup for one in holders if one.devices == (device_id,) and one.cgroup})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self
 
@@ -27,6 +27,7 @@ from sharing.nvml.errors import (
     NvmlError,
 )
 from sharing.nvml.memorylimits import limit_memory
+from sharing.nvml.monitors import InstanceMonitors
 from sharing.nvml.observed import (
     GpuProcess,
     Link,
@@ -59,6 +60,7 @@ class Driver:
     def __init__(self, simulate: Path | None = None) -> None:
         self._simulate = simulate
         self._roster: Roster | None = None
+        self._monitors: InstanceMonitors | None = None
         self._lock = threading.RLock()
 
     def open(self) -> None:
@@ -71,7 +73,7 @@ class Driver:
             self.close()
             binding = Binding(self._simulate)
             binding.call("Init")
-            self._roster = Roster(binding)
+            self._roster, self._monitors = Roster(binding), InstanceMonitors(binding)
 
     def close(self) -> None:
         """Stop using the driver; does nothing if it is not open."""
@@ -122,6 +124,12 @@ class Driver:
         """Per cent of a GPU's time by pid; see ``utilisation.process_utilisation``."""
         handle = self._handle(uuid)
         return process_utilisation(self._bound(), handle, since_us, f"GPU {uuid}")
+
+    def busy(self, uuid: str, instances: Iterable[int]) -> Mapping[int, int]:
+        """Per cent of time that MIG instances were busy; see ``monitors``."""
+        with self._lock:
+            handle = self._handle(uuid)
+            return {} if self._monitors is None else self._monitors.busy(uuid, handle, instances)
 
     def topology(self) -> tuple[Link, ...]:
         """How each pair of GPUs is connected; GPUs that do not answer are left out."""

@@ -57,3 +57,14 @@ def simulated_gpus(path: Path, gpus: str | Iterable[str]) -> SimulatedGpus:
     """A new machine in a file."""
     simulator.create(path, gpus, seed="test")
     return SimulatedGpus(path)
+
+
+def with_load(machine: Machine, pid: int, percent: int) -> tuple[Machine, None]:
+    """Let a process keep its GPU busy."""
+    for gpu in machine.gpus:
+        for process in gpu.processes:
+            if process.pid == pid:
+                rest = [one for one in gpu.processes if one.pid != pid]
+                loaded = replace(process, sm_percent=percent)
+                return operate.with_gpu(machine, replace(gpu, processes=(*rest, loaded))), None
+    raise AssertionError(pid)

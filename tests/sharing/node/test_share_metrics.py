@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from sharing.node.agent import Agent
 from sharing.nvml.simulator import operate
 from tests.support.agent_bench import DEADLINE_S, NodeBench, node_bench
+from tests.support.simulated_gpus import with_load
 
 MIB = 1 << 20
 SHARE = "gpu.sharing/timeslice-1of4"
@@ -99,3 +100,27 @@ async def test_a_lingering_process_is_counted_and_its_share_is_unhealthy() -> No
 
         await until_seen(agent, "gpu_sharing_lingering_processes", 1.0)
         assert of(agent, "gpu_sharing_shares", resource=SHARE, state="unhealthy") == [1.0]
+
+
+async def test_a_mig_share_is_as_busy_as_its_instance() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout({"gpus": "all", "mode": "mig", "sizes": {"3g.40gb": 2}})
+        agent = await node.start_agent()
+        await node.until_allocatable({"nvidia.com/mig-3g.40gb": 2})
+        pod = await node.run_pod("train", "nvidia.com/mig-3g.40gb")
+        status = await node.until_status(lambda s: any(one.holders for one in s.gpus[0].shares))
+        (held,) = [one for one in status.gpus[0].shares if one.holders]
+        (gi_id,) = [
+            one.id
+            for one in node.machine().gpus[0].instances
+            if one.compute[0].uuid == held.mig_uuid
+        ]
+        cgroup = f"/kubepods/pod{pod['metadata']['uid']}/{'c' * 64}"
+        start = partial(operate.start_process, which="0", gi_id=gi_id, cgroup=cgroup)
+        process = node.store().change(start)
+        node.store().change(partial(with_load, pid=process.pid, percent=40))
+
+        await until_seen(agent, "gpu_sharing_share_busy_ratio", 0.4, share=held.id)
+        assert of(agent, "gpu_sharing_share_memory_used_bytes", share=held.id) == [512 * MIB]
+        assert len(samples(agent)["gpu_sharing_share_busy_ratio"]) == 1
