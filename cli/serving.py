@@ -17,6 +17,62 @@ _TOOLKIT: Final = "/etc/nvidia-container-runtime/config.toml"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+_OPTIONS: Final = (
+    click.option(
+        "--device-list-strategy",
+        type=click.Choice(["cdi-cri", "cdi-annotations", "volume-mounts", "envvar"]),
+        default="cdi-cri",
+        show_default=True,
+        envvar="DEVICE_LIST_STRATEGY",
+        help="How a container runtime hears which devices a container gets.",
+    ),
+    click.option(
+        "--trust-pod-environment",
+        is_flag=True,
+        help="Use a strategy that pods could get round by variables of their own: the webhook "
+        "sees them all.",
+    ),
+    click.option(
+        "--toolkit-config",
+        type=_FILE,
+        default=_TOOLKIT,
+        metavar="FILE",
+        show_default=True,
+        help="NVIDIA's container toolkit, looked at with volume-mounts.",
+    ),
+    click.option(
+        "--dev-root",
+        type=_FOLDER,
+        default="/",
+        metavar="DIR",
+        envvar="NVIDIA_DEV_ROOT",
+        help="Where device files lie on the host, if the driver is in a container.  [default: /]",
+    ),
+    click.option(
+        "--driver-cdi-spec",
+        type=_FILE,
+        metavar="FILE",
+        help="Spec of `nvidia-ctk cdi generate`: its libraries and hooks go into ours, for "
+        "runtimes without NVIDIA's own.",
+    ),
+    click.option(
+        "--share-placement",
+        type=click.Choice(["pack", "spread"]),
+        default="pack",
+        show_default=True,
+        help="The next share comes from the fullest GPU, or from the emptiest.",
+    ),
+    click.option(
+        "--mps-protocol",
+        type=click.Choice(["2", "3"]),
+        default="2",
+        show_default=True,
+        help="What new MPS daemons speak; 3 holds each size to its limits and needs driver "
+        "615 or later.",
+    ),
+)
+
+
 class Serving(TypedDict):
     """The options by name."""
 
@@ -31,62 +87,7 @@ class Serving(TypedDict):
 
 def serving_options(command: _Command) -> _Command:
     """Give a command these options."""
-    options = (
-        click.option(
-            "--device-list-strategy",
-            type=click.Choice(["cdi-cri", "cdi-annotations", "volume-mounts", "envvar"]),
-            default="cdi-cri",
-            show_default=True,
-            envvar="DEVICE_LIST_STRATEGY",
-            help="How a container runtime hears which devices a container gets.",
-        ),
-        click.option(
-            "--trust-pod-environment",
-            is_flag=True,
-            help="Use a strategy that pods could get round by variables of their own: the webhook "
-            "sees them all.",
-        ),
-        click.option(
-            "--toolkit-config",
-            type=_FILE,
-            default=_TOOLKIT,
-            metavar="FILE",
-            show_default=True,
-            help="NVIDIA's container toolkit, looked at with volume-mounts.",
-        ),
-        click.option(
-            "--dev-root",
-            type=_FOLDER,
-            default="/",
-            metavar="DIR",
-            envvar="NVIDIA_DEV_ROOT",
-            help="Where device files lie on the host, if the driver is in a container.  "
-            "[default: /]",
-        ),
-        click.option(
-            "--driver-cdi-spec",
-            type=_FILE,
-            metavar="FILE",
-            help="Spec of `nvidia-ctk cdi generate`: its libraries and hooks go into ours, for "
-            "runtimes without NVIDIA's own.",
-        ),
-        click.option(
-            "--share-placement",
-            type=click.Choice(["pack", "spread"]),
-            default="pack",
-            show_default=True,
-            help="The next share comes from the fullest GPU, or from the emptiest.",
-        ),
-        click.option(
-            "--mps-protocol",
-            type=click.Choice(["2", "3"]),
-            default="2",
-            show_default=True,
-            help="What new MPS daemons speak; 3 holds each size to its limits and needs driver "
-            "615 or later.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
