@@ -299,6 +299,7 @@ class Agent:
             mig_config=wish.by_label,
             silent=self.infirmary.nameless,
             accounts=self._census.accounts,
+            daemons=self._daemons.states(),
             excesses=self._census.excesses,
         )
 

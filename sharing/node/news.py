@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sharing.layout import GpuLayout
+from sharing.mps.daemons import DaemonPhase
 from sharing.node.checkpoint import PodName
 from sharing.node.diagnosis import health_changes
 from sharing.node.infirmary import CoTenantsEnded
@@ -41,6 +42,7 @@ def news(
         *_of_node(before, after),
         *_of_health(before, after),
         *_of_ended(before, after),
+        *_of_daemons(before, after),
     ]
     known = {each.gpu.uuid: each for each in before.gpus}
     for each in after.gpus:
@@ -118,6 +120,23 @@ def _of_gpu(before: GpuReport | None, after: GpuReport) -> Iterator[News]:
         )
     if after.note and (before is None or before.note != after.note):
         yield News(reason="MigProfileRenamed", message=f"{name}: {after.note}", warning=True)
+
+
+def _of_daemons(before: NodeReport, after: NodeReport) -> Iterator[News]:
+    """MPS daemons that failed, and those that were started again."""
+    known = {one.device_uuid: one for one in before.daemons}
+    for one in after.daemons:
+        was = known.get(one.device_uuid)
+        name = f"MPS daemon of {one.device_uuid}"
+        if one.phase is DaemonPhase.BACKING_OFF and (was is None or was.phase is not one.phase):
+            said = f"{name}: {one.reason}; its shares wait until it is back"
+            yield News(reason="MpsDaemonFailed", message=said, warning=True)
+        began = was is not None and (
+            was.starts < one.starts or was.phase in (DaemonPhase.STARTING, DaemonPhase.BACKING_OFF)
+        )
+        if one.ready and began and one.starts > 1:
+            said = f"{name} was started again and takes clients"
+            yield News(reason="MpsDaemonRestarted", message=said)
 
 
 def _of_ended(before: NodeReport, after: NodeReport) -> Iterator[News]:

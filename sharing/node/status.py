@@ -22,6 +22,7 @@ from sharing.api.node import (
 )
 from sharing.layout import GpuLayout
 from sharing.migprofile import MigProfile
+from sharing.mps.daemons import DaemonState
 from sharing.node.bindings import visible_uuid
 from sharing.node.diagnosis import Patient, fault_of, health_of, healthy_condition, patients
 from sharing.node.excess import Excess
@@ -107,6 +108,8 @@ class NodeReport:
     """GPUs that never answered, each with why."""
     accounts: Accounts = field(default_factory=Accounts)
     """What shares use."""
+    daemons: tuple[DaemonState, ...] = ()
+    """The MPS daemons."""
     excesses: Mapping[str, Excess] = field(default_factory=dict)
     """Shares above their memory budget, by device id."""
     mig_config: bool = False

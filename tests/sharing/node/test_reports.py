@@ -11,6 +11,7 @@ from sharing.catalogue import load
 from sharing.layout import EXCLUSIVE_LAYOUT, GpuLayout
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode
+from sharing.mps.daemons import DaemonPhase, DaemonState
 from sharing.node.acquaintance import FORGET_AFTER_DAYS, Acquaintance, acquainted, in_new_names
 from sharing.node.held import Held, Hold, Holder
 from sharing.node.memory import Memory, recall
@@ -196,6 +197,31 @@ def test_a_layout_that_an_earlier_agent_served_is_no_news() -> None:
     assert [one.reason for one in news(node(), served)] == ["LayoutServed"]
     assert news(node(), served, {"GPU-a": SLICED}) == ()
     assert [one.reason for one in news(node(), served, {"GPU-a": MIG})] == ["LayoutServed"]
+
+
+def daemon(phase: DaemonPhase, starts: int, reason: str = "") -> DaemonState:
+    return DaemonState(device_uuid="GPU-a", phase=phase, reason=reason, pid=1, starts=starts)
+
+
+def test_an_mps_daemon_that_fails_is_told_with_its_last_words_and_again_when_it_is_back() -> None:
+    ready, failed = daemon(DaemonPhase.READY, 1), daemon(DaemonPhase.BACKING_OFF, 1, "out of luck")
+    back = daemon(DaemonPhase.READY, 2)
+
+    (first,) = news(node(daemons=(ready,)), node(daemons=(failed,)))
+    assert (first.reason, first.warning) == ("MpsDaemonFailed", True)
+    assert "out of luck" in first.message
+    assert news(node(daemons=(failed,)), node(daemons=(failed,))) == ()
+    assert [o.reason for o in news(node(daemons=(failed,)), node(daemons=(back,)))] == [
+        "MpsDaemonRestarted"
+    ]
+    starting = daemon(DaemonPhase.STARTING, 2)
+    for was in (ready, starting):
+        assert [o.reason for o in news(node(daemons=(was,)), node(daemons=(back,)))] == [
+            "MpsDaemonRestarted"
+        ]
+    silent = daemon(DaemonPhase.SILENT, 2)
+    assert news(node(daemons=(silent,)), node(daemons=(back,))) == ()
+    assert news(node(), node(daemons=(ready,))) == ()
 
 
 def test_a_gpu_is_forgotten_when_another_sits_in_its_slot_or_after_a_month() -> None:
