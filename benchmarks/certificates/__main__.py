@@ -66,6 +66,7 @@ async def _run(plane: ControlPlane, folder: Path, size: Size) -> dict[str, Any]:
             campaign.phases,
             scene.ends,
             rotations=campaign.rotations,
+            kills=len(campaign.kills),
             max_authorities=scene.observer.most_authorities,
             handshakes_observed=scene.observer.handshakes,
             untrusted_handshakes=len(scene.observer.violations),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.certificates import events
 from benchmarks.certificates.counts import failures
+from benchmarks.certificates.kills import DAMAGE_POINTS, ROTATION_POINTS, Kills
 from benchmarks.certificates.load import Seen
 from benchmarks.certificates.times import ASKED, SHORT_LIVED
 from benchmarks.certificates.wallclock import WallClock
@@ -38,17 +39,19 @@ class Size:
     """Of API server and etcd each, half of the former by kill -9."""
     all_rotations: int
     """At the end there were at least so many in all."""
+    kill_points: tuple[str, ...]
+    """At each one of two is killed, and then one that is alone."""
     rate: float
     connections: int
 
 
 FULL: Final = Size(
     rotations=20, rolls=5, jumps=2, deletions=3, emptyings=10, restarts=2, all_rotations=50,
-    rate=220.0, connections=40,
+    kill_points=(*ROTATION_POINTS, *DAMAGE_POINTS), rate=220.0, connections=40,
 )  # fmt: skip
 QUICK: Final = Size(
     rotations=2, rolls=1, jumps=1, deletions=1, emptyings=2, restarts=1, all_rotations=6,
-    rate=100.0, connections=24,
+    kill_points=("after make", "before promote"), rate=100.0, connections=24,
 )  # fmt: skip
 
 
@@ -87,6 +90,7 @@ class Campaign:
     size: Size
     say: Callable[[str], None]
     phases: list[Phase] = field(default_factory=list)
+    kills: list[str] = field(default_factory=list)
     load: Load = field(init=False)
 
     async def run(self) -> None:
@@ -107,6 +111,15 @@ class Campaign:
         await self._phase("bundles emptied", self._emptyings)
         await self._phase("many rotations", self._rest)
         await scene.all_buried()
+        await self._kill()
+
+    async def _kill(self) -> None:
+        """Without load: whoever is killed takes the reviews along that it was about to answer."""
+        kills = Kills(scene=self.scene, trigger=self.folder / "arm", done=self.kills)
+        for count in (2, 1):
+            await kills.take_over(count)
+            await kills.all(self.size.kill_points)
+            self.say(f"killed one of {count} at {len(self.size.kill_points)} points")
 
     async def _phase(self, name: str, work: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         scene, loop = self.scene, asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,15 @@ class Kills:
         made = [self.scene.start(arm=self.trigger) for _ in range(count)]
         await self.scene.until_ready(*made)
         return made
+
+    async def take_over(self, count: int = 2) -> None:
+        """Let no replica run but some that can be killed: others would take the steps for them."""
+        others = self.scene.running()
+        await self.start(count)
+        for one in others:
+            one.send(signal.SIGKILL)
+            await one.ended()
+            await self.scene.forget(one)
 
     async def all(self, points: Sequence[str]) -> None:
         """Kill one at each of the points; the others carry on, and one more takes its place."""

@@ -287,8 +287,7 @@ class Scene:
             status = await one.ended(self.drain_delay_s + self.drain_timeout_s + _END_S)
             took_s = asyncio.get_running_loop().time() - began_s
             self.ends.append(Ended(name=one.name, status=status, took_s=took_s))
-            self.replicas.remove(one)
-            await self.endpoints.remove(one)
+            await self.forget(one)
 
         self._burials.append(asyncio.create_task(bury(), name=f"end of {one.name}"))
 
@@ -304,7 +303,8 @@ class Scene:
 
     async def forget(self, one: Replica) -> None:
         """A replica that has ended is gone from the Service too."""
-        self.replicas.remove(one)
+        if one in self.replicas:
+            self.replicas.remove(one)
         await self.endpoints.remove(one)
 
     # -- what the replicas keep

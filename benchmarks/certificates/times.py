@@ -55,5 +55,5 @@ class Times:
 
 ASKED = Times()
 """Rotations come when they are asked for, some three seconds each."""
-SHORT_LIVED = Times(life_s=24.0, backdate_s=2.0)
-"""Rotations come by themselves, one every 14 s: at 60 to 70 % of a life of 26 s."""
+SHORT_LIVED = Times(life_s=40.0, backdate_s=2.0)
+"""Rotations come by themselves, one every 25 s: at 60 to 70 % of a life of 42 s."""
