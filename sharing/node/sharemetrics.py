@@ -31,6 +31,7 @@ from sharing.timeslicing.slices import TimeSlices
 _PREFIX: Final = "gpu_sharing"
 _MIB: Final = 1 << 20
 _WHOLE: Final = 100.0
+_NOBODY: Final = Holder(namespace="", pod="", container="")
 _INFO: Final = (
     "share", "gpu", "resource", "mode", "size", "pool", "namespace", "pod", "container",
 )  # fmt: skip
@@ -189,8 +190,9 @@ def _by_share(shares: tuple[Told, ...]) -> Iterator[Metric]:
     }
     for one in shares:
         labels = _labels(one.share)
-        for holder in one.holders or (Holder(namespace="", pod="", container=""),):
-            info.add_metric([*labels, holder.namespace, holder.pod, holder.container], 1.0)
+        # One series a share, whatever the kubelet lists: with two a join by share would fail.
+        holder = next(iter(one.holders), _NOBODY)
+        info.add_metric([*labels, holder.namespace, holder.pod, holder.container], 1.0)
         for name, figure in _figures(one):
             figures[name].add_metric([one.share.device_id], figure)
     yield info

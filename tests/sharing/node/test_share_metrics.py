@@ -8,9 +8,17 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from sharing.catalogue import load
 from sharing.node.agent import Agent
+from sharing.node.held import Held, Hold, Holder
+from sharing.node.plan import Kubelet
+from sharing.node.sharemetrics import _by_share, told
+from sharing.node.status import NodeReport
+from sharing.node.stock import Knowledge, take_stock
+from sharing.node.wanted import Wanted
 from sharing.nvml.simulator import operate
 from tests.support.agent_bench import DEADLINE_S, NodeBench, node_bench
+from tests.support.nodeworld import bare_gpu
 from tests.support.simulated_gpus import with_load
 
 MIB = 1 << 20
@@ -124,3 +132,22 @@ async def test_a_mig_share_is_as_busy_as_its_instance() -> None:
         await until_seen(agent, "gpu_sharing_share_busy_ratio", 0.4, share=held.id)
         assert of(agent, "gpu_sharing_share_memory_used_bytes", share=held.id) == [512 * MIB]
         assert len(samples(agent)["gpu_sharing_share_busy_ratio"]) == 1
+
+
+def test_a_share_that_two_containers_of_a_pod_hold_in_turn_is_one_series() -> None:
+    gpu = bare_gpu(load().board("H100-80GB"), "GPU-a")
+    holds = tuple(
+        Hold(
+            device_id="GPU-a",
+            resource="nvidia.com/gpu",
+            holder=Holder(namespace="ns", pod="train", container=container),
+        )
+        for container in ("main", "setup")
+    )
+    held = Kubelet(held=Held.of(holds), offered=frozenset())
+    report = take_stock(gpu, Wanted(), held, Knowledge())
+
+    (info,) = told(NodeReport(gpus=(report,)))
+    assert [one.container for one in info.holders] == ["main", "setup"]
+    families = {one.name: one for one in _by_share((info,))}
+    assert len(families["gpu_sharing_share_info"].samples) == 1
