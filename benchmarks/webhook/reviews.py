@@ -1,4 +1,4 @@
-"""The reviews that are timed: what an API server sends for six kinds of pod.
+"""The reviews that are timed: what an API server sends for seven kinds of pod.
 
 Pods look as the API server's defaulting leaves them, so that a server that decodes into types and
 writes back has nothing to change that the policy did not ask for.
@@ -47,13 +47,15 @@ class ReviewInput:
 def inputs() -> tuple[ReviewInput, ...]:
     """All reviews of the benchmark, the typical one first.
 
-    Pods of one workload come in a row, and differ as its pods do: in the uid of the review and in
-    the name of the token's volume. Those of ``unlike`` have no twin, so no server can gain by
-    remembering anything.
+    Pods of one workload come in a row, and differ as its pods do that are made within a second: in
+    the uid of the review and in the name of the token's volume. Those of ``unlike`` have no twin,
+    but ask for GPUs as others do. Those of ``novel`` have new names of containers each, on which
+    verdicts depend, so no server can gain by remembering anything.
     """
     typical = _typical(_FEW_VARIABLES)
     unlike = deepcopy(typical)
     unlike["metadata"]["annotations"]["example.com/serial"] = _SERIAL
+    novel = _renamed(typical)
     foreign = _without_gpus(typical)
     many = _typical(_MANY_VARIABLES)
     denied = deepcopy(typical)
@@ -61,6 +63,7 @@ def inputs() -> tuple[ReviewInput, ...]:
     listed = (
         ("typical", typical, "three containers, two of them with a GPU, managedFields"),
         ("unlike", unlike, "the same, but no pod is like another"),
+        ("novel", novel, "the same, but no pod asks like another"),
         ("foreign", foreign, "the same pod without a GPU: allowed, no patch"),
         ("small", _small(), "one container, no managedFields"),
         ("env1500", many, "1,500 variables"),
@@ -152,6 +155,20 @@ def _without_gpus(pod: dict[str, Any]) -> dict[str, Any]:
         for amounts in container["resources"].values():
             amounts.pop("nvidia.com/gpu", None)
     return plain
+
+
+def _renamed(pod: dict[str, Any]) -> dict[str, Any]:
+    """The same with names of containers that no other pod has."""
+    renamed = deepcopy(pod)
+    annotations = renamed["metadata"]["annotations"]
+    for container in renamed["spec"]["containers"]:
+        old, new = container["name"], f"{container['name']}-{_SERIAL}"
+        container["name"] = new
+        key = f"{old}.gpu.sharing/fraction"
+        if key in annotations:
+            annotations[f"{new}.gpu.sharing/fraction"] = annotations.pop(key)
+    renamed["metadata"]["managedFields"] = [_managed(renamed)]
+    return renamed
 
 
 def _small() -> dict[str, Any]:

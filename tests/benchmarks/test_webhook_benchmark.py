@@ -88,6 +88,7 @@ def test_each_review_gets_the_verdict_that_it_is_there_for(tmp_path: Path) -> No
     assert {name: one.verdict for name, one in found.items()} == {
         "typical": "allowed",
         "unlike": "allowed",
+        "novel": "allowed",
         "foreign": "allowed",
         "small": "allowed",
         "env1500": "allowed",
@@ -191,6 +192,7 @@ def test_the_figures_have_the_keys_that_others_read() -> None:
         "cpu_ratio_go_hand": 1.0,
         "cpu_ratio_go_lean": 1.0,
         "cpu_ratio_go_idiom_unlike": 1.0,
+        "cpu_ratio_go_lean_novel": 1.0,
         "cpu_us_ours": 3000.0,
         "env1500_ms": 3.0,
         "growth_10_to_10000": 1.0,
