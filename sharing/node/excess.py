@@ -41,6 +41,8 @@ class Excess:
     budget_mib: int
     lasting: bool = False
     """Whether it lasted longer than the grace, and counts."""
+    pids: tuple[int, ...] = ()
+    """Whose it is: with none of these left it is somebody else's, and begins anew."""
 
     def __str__(self) -> str:
         return (
@@ -80,6 +82,8 @@ def excesses(
             continue
         if use.memory_mib * _WHOLE <= share.memory_mib * (_WHOLE + policy.allowance_percent):
             continue
+        if known is not None and not set(known.pids) & set(use.pids):
+            known = None
         since = now if known is None else min(known.since, now)
         found[device_id] = Excess(
             device_id=device_id,
@@ -87,5 +91,6 @@ def excesses(
             used_mib=use.memory_mib,
             budget_mib=share.memory_mib,
             lasting=now - since >= policy.grace_s,
+            pids=use.pids,
         )
     return found

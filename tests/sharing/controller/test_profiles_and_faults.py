@@ -135,6 +135,37 @@ def test_only_the_pods_of_a_faulty_mig_instance_leave() -> None:
     assert "RESTART_APP" in found[0].reason
 
 
+def over_budget(since: str | None) -> dict[str, GpuNodeStatus]:
+    holder = {"namespace": "team-a", "pod": "greedy", "container": "main"}
+    share = {"id": "a", "resource": "r", "memoryMiB": 100, "holders": [holder]}
+    share |= {} if since is None else {"overBudgetSince": since}
+    gpu = {"index": 0, "uuid": "G", "board": "b", "product": "p", "memoryMiB": 1, "shares": [share]}
+    return {"n1": GpuNodeStatus.model_validate({"gpus": [gpu]})}
+
+
+def test_a_pod_above_its_budget_leaves_where_its_profile_says_so() -> None:
+    evicting = profile("shared", mode="time-slicing", onMemoryExcess="evict")
+    since = "2026-01-02T00:00:00Z"
+
+    (eviction,) = evictions(over_budget(since), GOVERNED, [evicting])
+    assert (eviction.pod, eviction.since, eviction.event) == ("greedy", since, "MemoryOverBudget")
+    assert "than the 100 MiB of its share" in eviction.reason
+    assert evictions(over_budget(None), GOVERNED, [evicting]) == ()
+    faults_only = profile("shared", mode="time-slicing", onFault="evict")
+    assert evictions(over_budget(since), GOVERNED, [faults_only]) == ()
+
+
+def test_whoever_got_a_share_that_an_ended_pod_still_uses_stays() -> None:
+    holder = {"namespace": "team-a", "pod": "next", "container": "main"}
+    fault = {"healthy": False, "reason": "StillInUse"}
+    share = {"id": "a", "resource": "r", "memoryMiB": 1, "holders": [holder], "fault": fault}
+    gpu = {"index": 0, "uuid": "G", "board": "b", "product": "p", "memoryMiB": 1, "shares": [share]}
+    statuses = {"n1": GpuNodeStatus.model_validate({"gpus": [gpu]})}
+
+    evicting = profile("shared", mode="mps", onFault="evict")
+    assert evictions(statuses, GOVERNED, [evicting]) == ()
+
+
 @pytest.mark.parametrize(
     ("pod_", "concerned"),
     [

@@ -254,7 +254,7 @@ def share(mode: Mode, memory_mib: int = 1000) -> Share:
 def look(
     before: dict[str, Excess], used: int | None, now: float, mode: Mode = Mode.TIME_SLICING
 ) -> dict[str, Excess]:
-    uses = {A: ShareUse(device_id=A, memory_mib=used)}
+    uses = {A: ShareUse(device_id=A, pids=(7,), memory_mib=used)}
     return excesses(before, {A: share(mode)}, uses, now=now, policy=POLICY)
 
 
@@ -286,8 +286,13 @@ def test_a_figure_that_is_missing_changes_nothing() -> None:
 
 def test_whoever_takes_the_share_next_begins_anew() -> None:
     first = look({}, 5000, 0.0)
+    next_one = {A: ShareUse(device_id=A, pids=(8,), memory_mib=5000)}
+    both = {A: ShareUse(device_id=A, pids=(7, 8), memory_mib=5000)}
 
     assert excesses(first, {A: share(Mode.MPS)}, {}, now=99.0, policy=POLICY) == {}
+    shares = {A: share(Mode.MPS)}
+    assert not excesses(first, shares, next_one, now=99.0, policy=POLICY)[A].lasting
+    assert excesses(first, shares, both, now=99.0, policy=POLICY)[A].lasting
 
 
 def test_a_clock_that_goes_back_takes_no_time_off() -> None:
