@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -41,27 +42,21 @@ class MpsControl3:
         for group in groups:
             if group.name not in there:
                 await self.ask(*version3.create(group))
-            with suppress(MpsMisreportError):  # what it does not report yet, it is told
-                await self._verify(group)
-                continue
+        told = [group for group in groups if not _agrees(group, there)]
+        for group in told:
             await self.ask(*version3.limit(group))
-            await self._verify(group)
-        for name in sorted(there - {group.name for group in groups}):
+        if told:
+            _check(groups, await self._namespaces())
+        for name in sorted(there.keys() - {group.name for group in groups}):
             with suppress(MpsError):  # it has clients
                 await self.ask(*version3.delete(name))
 
-    async def _namespaces(self) -> set[str]:
-        table = version3.rows(await self.ask(*version3.LIST_NAMESPACES))
-        return {row[0] for row in table}
-
-    async def _verify(self, group: ClientGroup) -> None:
-        memory = await self.ask(*version3.get(group.name, "pinned-memory-limit"))
-        threads = await self.ask(*version3.get(group.name, "active-thread-percentage"))
-        version3.check(group, memory, threads)
+    async def _namespaces(self) -> dict[str, tuple[str, str]]:
+        return version3.namespaces(await self.ask(*version3.LIST_NAMESPACES))
 
     async def probe(self, wanted: WantedDaemon) -> None:
-        """See that it answers and still has the limits of its largest size. Raises MpsError."""
-        await self._verify(version3.groups_of(wanted)[0])
+        """See that it answers and still has all limits. Raises MpsError."""
+        _check(version3.groups_of(wanted), await self._namespaces())
 
     async def servers(self) -> tuple[int, ...]:
         """Process ids of its servers. Raises MpsError."""
@@ -74,3 +69,17 @@ class MpsControl3:
     async def quit(self) -> None:
         """Tell it to end, with its servers. Raises MpsError."""
         await self.ask(*version3.QUIT)
+
+
+def _agrees(group: ClientGroup, there: Mapping[str, tuple[str, str]]) -> bool:
+    try:
+        _check((group,), there)
+    except MpsMisreportError:
+        return False
+    return True
+
+
+def _check(groups: Iterable[ClientGroup], there: Mapping[str, tuple[str, str]]) -> None:
+    """Raise MpsMisreportError unless every group has its limits."""
+    for group in groups:
+        version3.check(group, there.get(group.name, ("", "")))

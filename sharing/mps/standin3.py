@@ -163,10 +163,8 @@ def _take(namespace: Namespace, table: dict[str, Any]) -> None:
 
 
 def _check_name(name: str, known: Iterable[str]) -> None:
-    if not _NAME.fullmatch(name):
-        raise RefusedError(f"Invalid name: {name}")
-    if name in known:
-        raise RefusedError(f"'{name}' already exists")
+    if name in known or not _NAME.fullmatch(name):
+        raise RefusedError(f"Name is taken or invalid: {name}")
 
 
 def obey(books: Books, words: Sequence[str], faults: frozenset[str]) -> str:
@@ -212,9 +210,10 @@ def _list_servers(books: Books, names: Sequence[str]) -> str:
     )
 
 
-def _list_namespaces(books: Books, server: str) -> str:
+def _list_namespaces(books: Books, server: str, faults: frozenset[str]) -> str:
     return "\n".join(
-        f"{name},{server},-,{one.memory},{one.threads},0,{books.pipe / server / name}"
+        f"{name},{server},-,{_get(one, 'pinned-memory-limit', faults)},"
+        f"{_get(one, 'active-thread-percentage', faults)},0,{books.pipe / server / name}"
         for name, one in books.server(server).namespaces.items()
     )
 
@@ -230,7 +229,7 @@ def _list_clients(books: Books, server: str) -> str:
 _COMMANDS: Final[dict[str, Callable[..., str]]] = {
     "server list": lambda b, plain, _p, _f, _x: _list_servers(b, plain),
     "server set": lambda b, plain, pairs, _f, _x: _set(b.namespace(plain[0], "default"), pairs),
-    "namespace list": lambda b, _a, pairs, _f, _x: _list_namespaces(b, pairs["server"]),
+    "namespace list": lambda b, _a, pairs, _f, faults: _list_namespaces(b, pairs["server"], faults),
     "namespace create": lambda b, plain, pairs, _f, _x: (
         b.create_namespace(pairs["server"], plain[0]) and ""
     ),

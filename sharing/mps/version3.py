@@ -34,6 +34,8 @@ LIST_NAMESPACES: Final = ("namespace", "list", f"--server={SERVER}", CSV)
 
 _NAME: Final = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 _PID_COLUMN: Final = 2
+_MEMORY_COLUMN: Final = 3
+_THREADS_COLUMN: Final = 4
 _MOST_ROWS: Final = 4096
 
 
@@ -90,11 +92,6 @@ def client_folder(pipe: Path, size: str) -> Path:
     return pipe / SERVER / size
 
 
-def get(group: str, field: str) -> tuple[str, ...]:
-    """The command that tells one field of a namespace."""
-    return ("namespace", "get", group, SERVER, field)
-
-
 def create(group: ClientGroup) -> tuple[str, ...]:
     """The command that makes a namespace."""
     return ("namespace", "create", group.name, f"--server={SERVER}")
@@ -119,14 +116,33 @@ def limit(group: ClientGroup) -> tuple[str, ...]:
     )
 
 
-def check(group: ClientGroup, memory: str, threads: str) -> None:
+def check(group: ClientGroup, reported: tuple[str, str]) -> None:
     """Raise unless the daemon reports what the group was given.
+
+    Args:
+        group: The group.
+        reported: Memory and threads, as the daemon writes them.
 
     Raises:
         MpsMisreportError: It reports something else.
     """
+    memory, threads = reported
     check_memory(memory, group.limits)
     check_threads(threads, group.limits)
+
+
+def namespaces(answer: str) -> dict[str, tuple[str, str]]:
+    """What the daemon reports of each namespace: memory and threads.
+
+    Raises:
+        MpsError: The answer is no table of namespaces.
+    """
+    found = {}
+    for row in rows(answer):
+        if len(row) <= _THREADS_COLUMN:
+            raise MpsError("MPS daemon", f"answers {shown(answer)}", expected="one namespace a row")
+        found[row[0]] = (row[_MEMORY_COLUMN], row[_THREADS_COLUMN])
+    return found
 
 
 def rows(answer: str) -> tuple[Sequence[str], ...]:

@@ -71,8 +71,8 @@ def asking(daemons: MpsDaemons) -> MpsControl3:
 async def limits_of(daemons: MpsDaemons, size: str) -> tuple[str, str]:
     control = asking(daemons)
     return (
-        await control.ask(*version3.get(size, "pinned-memory-limit")),
-        await control.ask(*version3.get(size, "active-thread-percentage")),
+        await control.ask("namespace", "get", size, "shares", "pinned-memory-limit"),
+        await control.ask("namespace", "get", size, "shares", "active-thread-percentage"),
     )
 
 
@@ -139,6 +139,12 @@ def test_a_server_has_a_process_once_it_runs(table: str, pids: tuple[int, ...]) 
 def test_an_answer_that_is_no_table_is_an_error(table: str) -> None:
     with pytest.raises(MpsError, match="one process a row"):
         version3.server_pids(table)
+
+
+@pytest.mark.parametrize("table", ["1of4", "1of4,shares,-,4G", "Unknown command"])
+def test_an_answer_that_is_no_table_of_namespaces_is_an_error(table: str) -> None:
+    with pytest.raises(MpsError, match="one namespace a row"):
+        version3.namespaces(table)
 
 
 def test_a_clients_command_line_may_hold_commas() -> None:
