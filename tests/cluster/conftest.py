@@ -6,7 +6,9 @@ need it are skipped. With the second one a tier that cannot start is a failure.
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Final
@@ -34,7 +36,7 @@ _TIER_OF: Final = {
 _LABELS: Final = {MANAGED_LABEL: "true"}
 """The agent under test serves only nodes that say so."""
 _LOGS: Final = "cluster-logs"
-_KEPT: Final = pytest.StashKey[list[Path]]()
+_BEGUN: Final = pytest.StashKey[float]()
 _TAIL_LINES: Final = 12
 
 
@@ -70,10 +72,22 @@ def pytest_terminal_summary(
         reason = text.removeprefix("Skipped: ")
         if reason.startswith((_OFF, _MISSING)):
             reasons[reason] = reasons.get(reason, 0) + 1
-    for kept in terminalreporter.config.stash.get(_KEPT, ()):
+    for kept in _kept_since(terminalreporter.config):
         terminalreporter.write_line(f"logs were kept in {kept}")
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"{count} NOT RUN: {reason}", yellow=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_BEGUN] = time.time()
+
+
+def _kept_since(config: pytest.Config) -> list[Path]:
+    """Logs that this run kept, also those of its workers."""
+    if not config.pluginmanager.hasplugin("cacheprovider"):
+        return []
+    folders = sorted(config.cache.mkdir(_LOGS).iterdir())
+    return [each for each in folders if each.stat().st_mtime >= config.stash[_BEGUN]]
 
 
 @pytest.fixture(scope="session")
@@ -153,9 +167,8 @@ def _kept_logs(request: pytest.FixtureRequest, tier: str) -> Path | None:
     cache = request.config.cache
     if not request.session.testsfailed or cache is None:
         return None
-    kept = cache.mkdir(_LOGS) / tier
-    request.config.stash.setdefault(_KEPT, []).append(kept)
-    return kept
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    return cache.mkdir(_LOGS) / (f"{tier}-{worker}" if worker else tier)
 
 
 @pytest.hookimpl(wrapper=True)
