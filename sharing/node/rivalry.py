@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable
 
 from sharing.node.api import NodeApi
-from sharing.node.rivals import foreign_plugin, live_plugin, mig_manager
+from sharing.node.foreign import foreign_plugin
+from sharing.node.rivals import live_plugin, mig_manager
 from sharing.node.settings import AgentSettings
 from sharing.node.target import Offered
 

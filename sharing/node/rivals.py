@@ -15,7 +15,8 @@ NVIDIA's MIG manager         labels ``nvidia.com/mig.config.state``, ``…gpu.de
 
 Sources: NVIDIA/k8s-device-plugin (socket names); Project-HAMi/HAMi (a fork with the same names;
 annotations); AliyunContainerService/gpushare-device-plugin; NVIDIA/mig-parted,
-deployments/container; NVIDIA/gpu-operator (labels ``nvidia.com/gpu.deploy.*``).
+deployments/container; NVIDIA/gpu-operator (labels ``nvidia.com/gpu.deploy.*``). Any other plugin
+is found by ``foreign``; here is only what can be told without knowing the GPUs.
 """
 
 from __future__ import annotations
@@ -25,11 +26,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-
-from sharing.errors import ResourceNameError
-from sharing.names import MILLI_GPU
-from sharing.node.target import Offered
-from sharing.shareclass import parse_resource_name
 
 PLUGIN_SOCKETS: Final = "nvidia-*.sock"
 ALIYUN_SOCKET: Final = "aliyungpushare.sock"
@@ -46,7 +42,7 @@ HAMI: Final = "hami.io/node-nvidia-register"
 ANNOTATIONS: Final = (HAMI,)
 """Annotations of a Node that do."""
 _DIAL_S: Final = 0.5
-_TWICE: Final = "so its GPUs would be handed out twice; nothing is offered until it is gone"
+TWICE: Final = "so its GPUs would be handed out twice; nothing is offered until it is gone"
 
 
 def live_plugin(folder: Path, beside: Iterable[str] = ()) -> str:
@@ -61,47 +57,24 @@ def live_plugin(folder: Path, beside: Iterable[str] = ()) -> str:
     if live := _answering(folder.glob(PLUGIN_SOCKETS)):
         if HAMI in beside:
             return (
-                f"HAMi's device plugin serves this node too ({live}), {_TWICE}: take the label "
+                f"HAMi's device plugin serves this node too ({live}), {TWICE}: take the label "
                 "gpu=on, or what else its DaemonSet selects, off the Node"
             )
         return (
-            f"NVIDIA's device plugin serves this node too ({live}), {_TWICE}: label the Node "
+            f"NVIDIA's device plugin serves this node too ({live}), {TWICE}: label the Node "
             f"{DEVICE_PLUGIN}=false"
         )
     if live := _answering([folder / ALIYUN_SOCKET]):
         return (
-            f"Aliyun's gpushare device plugin serves this node too ({live}), {_TWICE}: take the "
+            f"Aliyun's gpushare device plugin serves this node too ({live}), {TWICE}: take the "
             "label gpushare=true off the Node"
         )
     if live := _answering([folder.parent / DRA_SOCKET]):
         return (
-            f"NVIDIA's DRA driver serves GPUs to claims on this node ({live}), {_TWICE}: keep its "
+            f"NVIDIA's DRA driver serves GPUs to claims on this node ({live}), {TWICE}: keep its "
             "kubelet plugin off the Node, or switch its GPUs off (resources.gpus.enabled=false)"
         )
     return ""
-
-
-def foreign_plugin(offered: Iterable[Offered], gpus: Iterable[str]) -> str:
-    """Which resource of somebody else's has our GPUs as its devices; empty if none has.
-
-    Args:
-        offered: Everything that the kubelet may hand out, whoever listed it.
-        gpus: The node's GPUs by UUID.
-    """
-    uuids = tuple(gpus)
-    found = sorted(
-        {
-            one.resource
-            for one in offered
-            if not _is_ours(one.resource) and any(uuid in one.device_id for uuid in uuids)
-        }
-    )
-    if not found:
-        return ""
-    return (
-        f"another device plugin offers GPUs of this node as {', '.join(found)}, {_TWICE}: keep "
-        "that plugin off the Node"
-    )
 
 
 def mig_manager(labels: Mapping[str, str], *, honoured: bool) -> str:
@@ -138,24 +111,6 @@ def announced(labels: Mapping[str, str]) -> tuple[str, ...]:
             "of the device plugin's configuration"
         )
     return tuple(found)
-
-
-def others_offered(allocatable: Mapping[str, object]) -> tuple[str, ...]:
-    """Extended resources of a Node that others offer: a reason to ask whose devices they are."""
-    return tuple(
-        sorted(
-            name
-            for name, amount in allocatable.items()
-            if "/" in name and name != MILLI_GPU and not _is_ours(name) and str(amount) != "0"
-        )
-    )
-
-
-def _is_ours(resource: str) -> bool:
-    try:
-        return parse_resource_name(resource) is not None
-    except ResourceNameError:
-        return False
 
 
 def _answering(paths: Iterable[Path]) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sharing.cluster.kind import NODES
-from sharing.node.rivals import announced, foreign_plugin, live_plugin
+from sharing.node.foreign import foreign_plugin
+from sharing.node.rivals import announced, live_plugin
 from sharing.node.target import Offered
 from tests.support.agent_bench import NodeBench, node_bench
 from tests.support.kubelet_plugin import ScriptedPlugin
