@@ -26,8 +26,8 @@ from sharing.cluster.events import EventRecorder
 from sharing.cluster.kind import GPU_NODES, NODES, PODS
 from sharing.errors import InputError, QuantityError
 from sharing.node.checkpoint import PodName
-from sharing.node.foreign import others_offered
 from sharing.node.deadkeys import DeadKeys, empty_keys
+from sharing.node.foreign import others_offered
 from sharing.node.nodecondition import condition_to_write, seen_condition
 from sharing.node.podseen import by_uid, seen_pod
 from sharing.node.rivals import ANNOTATIONS, LABELS, MIG_CONFIG_STATE
