@@ -1,0 +1,78 @@
+"""What CI runs on a machine that lacks something ends with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SCRIPT: Final = Path(__file__).parents[2] / ".ci" / "run"
+BASICS: Final = ("bash", "cut", "dirname", "getent", "grep", "head")
+"""What any Linux has."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A folder of programs, all that there is on a machine, without a compiler."""
+    for name in BASICS:
+        found = shutil.which(name)
+        assert found is not None, name
+        (tmp_path / name).symlink_to(found)
+    return tmp_path
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def run(path: Path) -> subprocess.CompletedProcess[str]:
+    """CI with a PATH of its own and no HOME; it ends before it touches anything."""
+    bash = str(path / "bash")
+    return subprocess.run(
+        [bash, str(SCRIPT)], check=False, capture_output=True, text=True, timeout=60,
+        env={"PATH": str(path)}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_without_the_right_to_install_the_packages_are_named(path: Path) -> None:
+    program(path, "id", "echo 1000")
+
+    done = run(path)
+
+    assert done.returncode == 2
+    assert "ci: not root and without: " in done.stderr
+    assert "gcc libc6-dev pkg-config" in done.stderr
+    assert "; say: sudo apt-get install " in done.stderr
+
+
+def test_without_a_package_manager_that_we_know_they_are_named_too(path: Path) -> None:
+    program(path, "id", "echo 0")
+
+    done = run(path)
+
+    assert done.returncode == 2
+    assert "ci: no apt-get here, and without: " in done.stderr
+
+
+def test_packages_are_brought_and_a_python_is_missed(path: Path, tmp_path: Path) -> None:
+    program(path, "id", "echo 0")
+    program(path, "apt-get", f'echo "$@" >> {tmp_path}/asked')
+
+    done = run(path)
+
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[0] == "-q update"
+    assert asked[1].startswith("-q install --yes --no-install-recommends ")
+    assert asked[1].endswith(("gcc libc6-dev pkg-config", "libseccomp-dev", "make"))
+    assert done.returncode == 2
+    assert "ci: packages of the system " in done.stdout
+    assert "no Python 3.11 to 3.13 with venv on PATH" in done.stderr
+
+
+def test_the_script_may_be_executed() -> None:
+    assert os.access(SCRIPT, os.X_OK)
