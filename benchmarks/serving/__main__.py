@@ -29,6 +29,7 @@ MEANINGS: Final = {
     "register_after_start_s": Meaning(
         text="process start to the kubelet offering the shares again, worst", most=1.0
     ),
+    "register_cpu_s": Meaning(text="processor time that the agent used until then, worst"),
     "mps_after_start_s": Meaning(text="the same for MPS, whose limits are read back first, worst"),
     "idle_cpu_percent": Meaning(text="of one core", most=1.0),
     "rss_mb": Meaning(text="of the agent's process", most=100.0),

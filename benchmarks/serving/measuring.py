@@ -135,7 +135,7 @@ async def _rest(program: Program, seconds: float) -> dict[str, Value]:
 
 async def _starts(node: NodeBench, program: Program, effort: Effort) -> dict[str, Value]:
     """Kill it by SIGKILL and start it again; MPS daemons live on, as their pods need."""
-    slices, limits = [], []
+    slices, limits, used = [], [], []
     for _ in range(effort.starts):
         await program.kill()
         await _until(lambda: not any(node.kubelet.table.get(one).healthy for one in (SLICES, MPS)))
@@ -143,12 +143,14 @@ async def _starts(node: NodeBench, program: Program, effort: Effort) -> dict[str
         await program.start()
         await _offered(node, SLICES, effort.of_each)
         slices.append(time.perf_counter() - began)
+        used.append(program.cpu_s())
         await _offered(node, MPS, effort.of_each)
         limits.append(time.perf_counter() - began)
         await program.ready()
     return {
         "register_after_start_s": round(max(slices), 3),
         **spread("register_after_start_s", slices),
+        "register_cpu_s": round(max(used), 3),
         "mps_after_start_s": round(max(limits), 3),
     }
 
