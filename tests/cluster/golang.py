@@ -35,6 +35,11 @@ _USUAL_PLACE: Final = "/usr/local/go/bin/go"
 _DIGITS: Final = 16
 _SAID_EVERY_S: Final = 20.0
 _KEPT_LINES: Final = 40
+_TRIES: Final = 3
+_NETWORK: Final = (
+    "dial tcp", "i/o timeout", "TLS handshake timeout", "unexpected EOF", "connection reset",
+    "http2: ", "502 Bad Gateway", "503 Service Unavailable", "504 Gateway Timeout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,16 +178,25 @@ def _build_one(module: Module, names: Sequence[str], objects: Path) -> None:
     made = Path(tempfile.mkdtemp(prefix="made-", dir=objects))
     packages = [module.packages[name] for name in names]
     command = [str(go_program()), "build", "-v", *module.flags, "-o", f"{made}/", *packages]
-    with subprocess.Popen(
-        command, cwd=module.path, env=_environment(objects), stderr=subprocess.PIPE, text=True
-    ) as go:
-        assert go.stderr is not None
-        said = _told(go.stderr, module.name, begun)
-    if go.returncode:
-        sys.exit("\n".join([*said, f"cluster programs: go build failed in {module.path}"]))
+    for tries_left in reversed(range(_TRIES)):
+        with subprocess.Popen(
+            command, cwd=module.path, env=_environment(objects), stderr=subprocess.PIPE, text=True
+        ) as go:
+            assert go.stderr is not None
+            said = _told(go.stderr, module.name, begun)
+        if not go.returncode:
+            break
+        if not tries_left or not is_the_network(said):
+            sys.exit("\n".join([*said, f"cluster programs: go build failed in {module.path}"]))
+        say(f"{module.name}: once more, since a download failed: {said[-1]}")
     for name in names:
         (made / _file_name(module.packages[name])).rename(target / name)
     say(f"built {', '.join(names)} in {time.monotonic() - begun:.0f} s")
+
+
+def is_the_network(said: Sequence[str]) -> bool:
+    """Whether a build ended because a download did, so that another try may do (pure)."""
+    return any(sign in line for line in said for sign in _NETWORK)
 
 
 def _told(stream: IO[str], name: str, begun: float) -> list[str]:

@@ -62,6 +62,15 @@ def test_our_cgroup_is_found_in_every_v1_hierarchy() -> None:
     }
 
 
+def test_our_cgroup_is_found_where_a_container_has_a_part_of_the_machines() -> None:
+    mountinfo = "32 31 0:1 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"
+
+    assert parents("4:memory:/docker/abc/sub\n", mountinfo) == {
+        "memory": Path("/sys/fs/cgroup/memory/sub")
+    }
+    assert parents("4:memory:/docker/abc\n", mountinfo) == {"memory": Path("/sys/fs/cgroup/memory")}
+
+
 def test_a_client_certificate_names_user_and_groups(tmp_path: Path) -> None:
     pair = Authority.create(tmp_path).client("it", "system:node:n", ("system:nodes", "more"))
 

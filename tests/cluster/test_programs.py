@@ -136,6 +136,19 @@ def test_a_build_that_fails_ends_with_the_words_of_go(
     assert ("undefined: x" if has_go else "install it") in str(ended.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "network"),
+    [
+        ('Get "https://proxy.example/x.zip": dial tcp 10.0.0.1:443: i/o timeout', True),
+        ("reading https://proxy.example/x.mod: 502 Bad Gateway", True),
+        ("main.go:3:15: undefined: x", False),
+        ("verifying k8s.io/api@v0.37.2: checksum mismatch", False),
+    ],
+)
+def test_only_a_failed_download_is_tried_again(line: str, network: bool) -> None:
+    assert golang.is_the_network(["k8s.io/api/core/v1", line]) is network
+
+
 # -- other versions of Kubernetes
 
 UPSTREAM: Final = """\

@@ -27,13 +27,17 @@ def parents(cgroup: str, mountinfo: str) -> dict[str, Path]:
         left, _, right = line.partition(" - ")
         kind, _, options = right.split(" ", 2)
         if kind == "cgroup":
-            mounts[left.split()[4]] = set(options.split(","))
+            root, mount = left.split()[3:5]
+            mounts[mount] = (root.rstrip("/"), set(options.split(",")))
     folders = {}
     for line in cgroup.splitlines():
         number, controllers, path = line.split(":", 2)
-        for mount, mounted in mounts.items():
+        for mount, (root, mounted) in mounts.items():
             if number != "0" and set(controllers.split(",")) <= mounted:
-                folders[controllers] = Path(mount + path)
+                # A container without a cgroup namespace sees its part mounted, and a path from
+                # the machine's root.
+                below = path.removeprefix(root) if f"{path}/".startswith(f"{root}/") else path
+                folders[controllers] = Path(mount + below)
     return folders
 
 
