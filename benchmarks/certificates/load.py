@@ -12,7 +12,7 @@ import ssl
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 _CALLED: Final = "failed calling webhook"
@@ -23,7 +23,7 @@ _LATE_S: Final = 1.0
 """What is later than that was not sent: a load that catches up would be another load."""
 _CREATED: Final = 201
 
-POD: Final = {
+POD: Final[dict[str, Any]] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"generateName": "asks-"},
