@@ -416,3 +416,44 @@ async def test_limits_that_change_during_a_probe_are_not_taken_for_set(make: Mak
         await daemons.apply([wanted(limits=MpsLimits(memory_mib=7168, thread_percentage=threads))])
         assert await daemons.wait_ready(GPU, 20)
         assert tell(folders, "get_default_active_thread_percentage") == f"{threads}.0"
+
+
+@pytest.mark.parametrize("way_out", ["layout goes", "agent ends with its daemons"])
+@pytest.mark.parametrize("fault", ["", "hang", "fail-start"])
+async def test_the_compute_mode_comes_back_on_every_way_out(
+    make: Make, faults: Faults, way_out: str, fault: str
+) -> None:
+    """NVIDIA/k8s-device-plugin#657: where the daemon was dead, the mode stayed exclusive."""
+    modes = Modes({GPU: 0})
+    daemons = make(compute_modes=modes, patience=replace(QUICK, answer_s=1, end_s=1))
+    if fault == "fail-start":
+        faults.set(fault)
+        await daemons.apply([wanted()])
+        await eventually(lambda: now(daemons).phase is DaemonPhase.BACKING_OFF)
+    else:
+        await daemons.apply([wanted()])
+        assert await daemons.wait_ready(GPU, 20)
+        faults.set(fault)
+    assert modes.modes == {GPU: 3}
+
+    if way_out == "layout goes":
+        await daemons.apply([])
+    else:
+        await daemons.stop(leave_running=False)
+
+    assert modes.modes == {GPU: 0}
+
+
+@pytest.mark.parametrize("damage", ["{", '{"GPU-a": "two"}'])
+async def test_a_damaged_record_of_modes_stops_nobody(
+    make: Make, folder: Path, damage: str
+) -> None:
+    modes = Modes({GPU: 0})
+    (folder / "mps").mkdir()
+    (folder / "mps" / "compute-modes.json").write_text(damage)
+    daemons = make(compute_modes=modes)
+    await daemons.start()
+    await daemons.apply([wanted()])
+    assert await daemons.wait_ready(GPU, 20)
+    await daemons.apply([])
+    assert modes.modes == {GPU: 0}
