@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -75,10 +76,8 @@ class Endpoint:
                 f"failed to dial device plugin with socketPath {self.path}: "
                 "context deadline exceeded",
             ) from error
-        try:
+        with _worded():
             self.options = await self._stub.GetDevicePluginOptions(api.Empty(), timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise PluginError.of(error) from error
 
     @property
     def _stub(self) -> DevicePluginAsyncStub:
@@ -116,10 +115,8 @@ class Endpoint:
             ]
         )
         self._check_runs()
-        try:
+        with _worded():
             response = await self._stub.GetPreferredAllocation(request)
-        except grpc.aio.AioRpcError as error:
-            raise PluginError.of(error) from error
         answers = response.container_responses
         return list(answers[0].deviceIDs) if answers else []
 
@@ -133,10 +130,8 @@ class Endpoint:
         request = api.AllocateRequest(
             container_requests=[api.ContainerAllocateRequest(devices_ids=sorted(devices))]
         )
-        try:
+        with _worded():
             response = await self._stub.Allocate(request)
-        except grpc.aio.AioRpcError as error:
-            raise PluginError.of(error) from error
         if not response.container_responses:
             raise PluginError("", "no containers return in allocation response")
         return response.container_responses[0]
@@ -149,10 +144,8 @@ class Endpoint:
         """
         self._check_runs()
         request = api.PreStartContainerRequest(devices_ids=sorted(devices))
-        try:
+        with _worded():
             await self._stub.PreStartContainer(request, timeout=PRE_START_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise PluginError.of(error) from error
 
     async def close(self) -> None:
         """Cut the connection; the plugin sees its stream end."""
@@ -162,6 +155,26 @@ class Endpoint:
     def _check_runs(self) -> None:
         if self.stopped_at is not None:
             raise PluginError("", f"endpoint {self.resource} has been stopped")
+
+
+@contextmanager
+def _worded() -> Iterator[None]:
+    """Failures of a call in a plugin's words.
+
+    Closing the connection under a call looks to the caller as if it had been cancelled itself
+    (grpc.aio); to the kubelet it is an answer like any other.
+    """
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise PluginError.of(error) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise PluginError(
+            "", "rpc error: code = Canceled desc = grpc: the client connection is closing"
+        ) from None
 
 
 def _is_socket(path: Path) -> bool:
