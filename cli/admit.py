@@ -15,7 +15,7 @@ from cli.admitresult import Result, decide
 from cli.admitscene import Scene, Wanted, gather
 from sharing.errors import InputError
 
-_FORMS: Final = ("table", "yaml", "json", "patch", "junit", "sarif")
+_FORMS: Final = ("table", "yaml", "json", "patch", "junit", "sarif", "kueue")
 _REPORTS: Final = frozenset({"junit", "sarif"})
 _COMPARISONS: Final = frozenset({"table", "json", "diff"})
 
@@ -59,7 +59,8 @@ _COMPARISONS: Final = frozenset({"table", "json", "diff"})
     "-o",
     "--output",
     type=click.Choice(_FORMS),
-    help="patch: one line an object, a JSON Patch; junit, sarif: reports for CI.  [table]",
+    help="patch: one line an object, a JSON Patch; junit, sarif: reports for CI; kueue: what "
+    "shares count for under --profile.  [table]",
 )
 def admit(  # noqa: PLR0913 - one parameter an option
     *,
@@ -110,6 +111,9 @@ def admit(  # noqa: PLR0913 - one parameter an option
         context=context,
     )
     scene = gather(wanted)
+    if form == "kueue":
+        _print_kueue(scene, profile)
+        return
     result = decide(scene.objects, scene.namespace, scene.now)
     if scene.then is not None:
         code = _print_comparison(scene, result, form)
@@ -117,6 +121,19 @@ def admit(  # noqa: PLR0913 - one parameter an option
         _print_result(result, form, is_live=scene.is_live)
         code = result.exit_code
     click.get_current_context().exit(code)
+
+
+def _print_kueue(scene: Scene, name: str | None) -> None:
+    from sharing.documents import write_documents
+    from webhook.kueue import transformations
+
+    profile = scene.now.policies.find(name) if name is not None else None
+    if profile is None:
+        raise click.UsageError("-o kueue needs the profile that decides: --profile NAME")
+    if scene.now.inventory is None:
+        raise click.UsageError("-o kueue needs the nodes that offer shares: --nodes FILE")
+    listed = transformations(profile, scene.now.inventory)
+    click.echo(write_documents([{"resources": {"transformations": listed}}]), nl=False)
 
 
 def _print_result(result: Result, form: str, *, is_live: bool) -> None:
