@@ -169,6 +169,7 @@ def test_it(node_box, control_plane):
 """A test that never ends, with both kinds of clusters."""
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.cluster(Tier.NODE)
 def test_nothing_of_a_test_run_that_is_killed_is_left_after_the_next_one(tmp_path: Path) -> None:
     """kill -9 of pytest itself: processes and mounts go at once, cgroups with the box, and what
