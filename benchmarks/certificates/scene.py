@@ -126,6 +126,7 @@ class Scene:
         plane: etcd and API server, running.
         folder: For files of the scene.
         times: Of the replicas' rotations.
+        account: Kubeconfig of the chart's service account for the webhook.
         ends: How the replicas ended that were retired.
         drain_delay_s: How long a replica serves on after SIGTERM; as the chart says.
         drain_timeout_s: How long it then waits for connections; as the chart says.
@@ -144,7 +145,7 @@ class Scene:
     observer: Observer = field(init=False)
     counts: ApiCounts = field(init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _account: Path = field(init=False)
+    account: Path = field(init=False)
     _number: int = 0
     _burials: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -155,7 +156,7 @@ class Scene:
         self.endpoints = Endpoints(self.admin)
         self.observer = Observer(self.admin, self.running)
         self.counts = ApiCounts(access)
-        self._account = (await asyncio.to_thread(chart_identities, access))["webhook"]
+        self.account = (await asyncio.to_thread(chart_identities, access))["webhook"]
         await self._install()
         self.accompany(self.endpoints.run(), self.observer.run(), self.counts.run())
         return self
@@ -218,7 +219,7 @@ class Scene:
         port, health_port = free_ports(2)
         times = self.times.save(self.folder / f"{name}.times.json")
         options = {
-            "--kubeconfig": self._account,
+            "--kubeconfig": self.account,
             "--times": times,
             "--arm": arm or self.folder / "never",
             "--host": self.host,
@@ -233,12 +234,15 @@ class Scene:
             self.plane.logs / f"{name}.log",
             environment=environment,
         )
-        made = Replica(
-            name=name, host=self.host, port=port, health_port=health_port, process=process
+        return self.adopt(
+            Replica(name=name, host=self.host, port=port, health_port=health_port, process=process)
         )
-        self.replicas.append(made)
-        self.endpoints.add(made)
-        return made
+
+    def adopt(self, replica: Replica) -> Replica:
+        """Let a process that was started otherwise stand behind the Service."""
+        self.replicas.append(replica)
+        self.endpoints.add(replica)
+        return replica
 
     async def start_ready(
         self, count: int = 1, *, environment: Mapping[str, str] | None = None
