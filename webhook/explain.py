@@ -72,6 +72,11 @@ def unread(key: str, namespace: str) -> str:
     return clipped(f"{key} is not read: namespace {namespace} has no gpu.sharing/profile label")
 
 
+def misplaced(key: str) -> str:
+    """Warning: one of our keys on a workload instead of on its pods."""
+    return clipped(f"{key} is not read here: write it below the pod template's metadata")
+
+
 def meant(near: Near) -> str:
     """Warning: something that its author seems to have meant otherwise."""
     return clipped(str(near))

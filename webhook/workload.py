@@ -18,9 +18,11 @@ import orjson
 
 from sharing.errors import InputError
 from sharing.names import FRACTION, GPU, PREFIX
+from webhook import explain
 from webhook.applied import applied_to
 from webhook.container import Container, containers_of, mapping
 from webhook.fraction import parse_fraction
+from webhook.keys import is_status, our_keys
 from webhook.patch import PatchOperation, remove_members, replace, set_members
 from webhook.resources import amount_of
 
@@ -152,9 +154,10 @@ def legalise(
         rewrites: Whether we may change anything.
     """
     raws = tuple(template.raw for template in templates)
-    if not rewrites:
-        return Legalised(templates=raws)
     annotations = mapping(mapping(workload, "metadata"), "annotations")
+    warnings = tuple(_misplaced(annotations, raws)) if annotations else ()
+    if not rewrites:
+        return Legalised(templates=raws, warnings=warnings)
     known, digest = _read(annotations.get(FRACTIONS_ANNOTATION))
     applied = applied_to(annotations, digest)
     written: dict[str, dict[str, str]] = {}
@@ -169,7 +172,17 @@ def legalise(
         if fractions:
             written[template.path] = fractions
     operations += _record(workload, annotations, written, applied.digest)
-    return Legalised(templates=tuple(changed), operations=tuple(operations))
+    return Legalised(templates=tuple(changed), operations=tuple(operations), warnings=warnings)
+
+
+def _misplaced(
+    annotations: Mapping[str, Any], templates: Iterable[Mapping[str, Any]]
+) -> Iterable[str]:
+    """Warnings for keys that stand on the workload itself, where no pod gets them from."""
+    read = [mapping(mapping(raw, "metadata"), "annotations") for raw in templates]
+    for key in sorted(our_keys(annotations)):
+        if not (is_status(key) or any(key in own for own in read)):
+            yield explain.misplaced(key)
 
 
 def _record(

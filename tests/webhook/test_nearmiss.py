@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.judging import container, judge, pod, profile, resources_of
+from tests.support.judging import (
+    H100S,
+    container,
+    judge,
+    pod,
+    policies,
+    profile,
+    resources_of,
+)
+from webhook.admission import admit_workload
 
 GPU = "nvidia.com/gpu"
 
@@ -153,3 +162,27 @@ def test_memory_in_bytes_that_was_meant_in_mib_is_told(text: str, words: str) ->
 def test_a_thousand_keys_are_no_slip_of_a_person() -> None:
     annotations = {f"gpu-sharing/fraction{number}": "1" for number in range(1000)}
     assert warned(pod(container(limits={GPU: "1"}), annotations=annotations)) == []
+
+
+def test_a_key_on_the_workload_instead_of_its_pods_is_told() -> None:
+    """The pods get the default size; nobody would notice."""
+    template = {"spec": pod(container(limits={GPU: "1"}))["spec"]}
+    manifest = {
+        "kind": "Deployment",
+        "metadata": {
+            "name": "web",
+            "annotations": {"gpu.sharing/fraction": "0.5", "status.gpu.sharing/x": "", "a": "b"},
+        },
+        "spec": {"template": template},
+    }
+    for enforcement in ("enforce", "warn"):
+        known = policies(profile(mode="mps", enforcement=enforcement))
+        verdict = admit_workload(manifest, "policy", known, H100S)
+        assert verdict.warnings[0] == (
+            "gpu.sharing/fraction is not read here: write it below the pod template's metadata"
+        )
+        assert verdict.grants[0].resource == "gpu.sharing/mps-1of4"
+    both = {"metadata": {"annotations": {"gpu.sharing/fraction": "0.5"}}, **template}
+    right = {**manifest, "spec": {"template": both}}
+    verdict = admit_workload(right, "mps", policies(), H100S)
+    assert not any("is not read" in warning for warning in verdict.warnings)
