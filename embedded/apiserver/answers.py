@@ -19,9 +19,11 @@ _MAX_WARNING: Final = 4096
 
 def shaped(result: Json, kind: ResourceKind, answer: Answer, include: str = "") -> Json:
     """An object or list in the shape that the client asked for; a Status stays as it is."""
-    if answer.shape is Shape.OBJECT or result.get("kind") == "Status":
+    if result.get("kind") == "Status":
         return result
     items = result["items"] if "items" in result and result["kind"] == kind.list_kind else None
+    if answer.shape is Shape.OBJECT:
+        return result if items is None or kind.custom else {**result, "items": _untyped(items)}
     if answer.shape is Shape.TABLE:
         more = {k: v for k, v in meta(result).items() if k in {"continue", "remainingItemCount"}}
         return tables.table(
@@ -39,6 +41,14 @@ def shaped(result: Json, kind: ResourceKind, answer: Answer, include: str = "") 
         "metadata": meta(result),
         "items": [tables.partial(item) for item in items],
     }
+
+
+def _untyped(items: list[Json]) -> list[Json]:
+    """Items of a list as Go's typed lists encode them: without kind and apiVersion."""
+    return [
+        {key: value for key, value in item.items() if key not in {"kind", "apiVersion"}}
+        for item in items
+    ]
 
 
 def respond(

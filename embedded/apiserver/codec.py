@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 from embedded.apiserver import defaults, schema
 from embedded.apiserver.builtin.types import DecodeError, Decoding, decode
 from embedded.apiserver.calls import Call
 from embedded.apiserver.kinds import ResourceKind
-from embedded.apiserver.objects import Json, deep_copy, is_deeper
-from embedded.apiserver.status import bad_request
+from embedded.apiserver.objects import Json, deep_copy, is_deeper, meta
+from embedded.apiserver.status import (
+    StatusError,
+    bad_request,
+    invalid,
+    invalid_patch,
+    invalid_value,
+    unrecognized,
+)
 
 _SHOWN_CHARACTERS: Final = 30
+_MOST_TOLD: Final = 20
+_ROOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 MAX_LEVELS: Final = 100  # far beyond any real object, far below what recursion bears
 
 
@@ -22,11 +32,34 @@ def to_object(body: Any, kind: ResourceKind, call: Call) -> Json:
     Raises:
         StatusError: 400, the body is no object of this kind.
     """
-    checked = _of_kind(body, kind)
+    checked = _of_kind(body, kind, call)
     seen = Decoding()
     obj = _decode_custom(checked, kind, seen) if kind.custom else _decode(checked, kind, seen)
-    report_unknown(seen.unknown, call)
+    report_unknown(seen.unknown, call, _handled(kind))
     return obj
+
+
+def to_patched(patched: Any, kind: ResourceKind, call: Call) -> Json:
+    """The object that a patch made.
+
+    Raises:
+        StatusError: 422, it is no object of this kind any more.
+    """
+    if kind.custom or not isinstance(patched, dict):
+        return to_object(patched, kind, call)
+    named, version = patched.get("kind"), patched.get("apiVersion")
+    if named not in {None, kind.kind} and version == kind.api_version:
+        why = f"converting (v1.{named}) to (core.{kind.kind}): unknown conversion"
+        raise invalid_patch(patched, why)
+    seen = Decoding()
+    try:
+        decode(patched, kind.type_name, seen)
+    except DecodeError as error:
+        raise invalid_patch(patched, str(error)) from error
+    if seen.unknown and call.field_validation == "Strict":
+        told = ", ".join(f'unknown field "{path}"' for path in seen.unknown[:_MOST_TOLD])
+        raise invalid_patch(patched, f"strict decoding error: {told}")
+    return to_object(patched, kind, call)
 
 
 def to_intent(body: Any, kind: ResourceKind, call: Call) -> Json:
@@ -35,13 +68,17 @@ def to_intent(body: Any, kind: ResourceKind, call: Call) -> Json:
     Raises:
         StatusError: 400, the body is no object of this kind.
     """
-    checked = _of_kind(body, kind)
+    checked = _of_kind(body, kind, call)
     seen = Decoding()
     if kind.custom:
         obj = _decode_custom(checked, kind, seen, defaulted=False)
     else:
         obj = _decode(checked, kind, seen, defaulted=False)
-    report_unknown(seen.unknown, call)
+    if seen.unknown:
+        place = f"{meta(obj).get('namespace', '')}/{meta(obj).get('name', '')}"
+        gvk = f"{kind.group}/{kind.version}, Kind={kind.kind}"
+        told = ", ".join(f".{path}: field not declared in schema" for path in seen.unknown)
+        raise StatusError(500, "", f"failed to create typed patch object ({place}; {gvk}): {told}")
     return obj
 
 
@@ -62,7 +99,13 @@ def to_typed(body: Any, type_name: str, kind_name: str, call: Call) -> Json:
     return obj
 
 
-def report_unknown(unknown: list[str], call: Call) -> None:
+def _handled(kind: ResourceKind, name: str = "", version: str = "") -> str:
+    """How refusals of a body begin."""
+    named, of = name or kind.kind, version or kind.version
+    return f'{named} in version "{of}" cannot be handled as a {kind.kind}: '
+
+
+def report_unknown(unknown: list[str], call: Call, prefix: str = "") -> None:
     """Do with unknown fields what ``fieldValidation`` says.
 
     Raises:
@@ -70,13 +113,13 @@ def report_unknown(unknown: list[str], call: Call) -> None:
     """
     texts = [f'unknown field "{path}"' for path in unknown]
     if texts and call.field_validation == "Strict":
-        raise bad_request("strict decoding error: " + ", ".join(texts[:20]))
+        raise bad_request(f"{prefix}strict decoding error: " + ", ".join(texts[:_MOST_TOLD]))
     if call.field_validation == "Warn":
-        for text in texts[:20]:
+        for text in texts[:_MOST_TOLD]:
             call.warn(text)
 
 
-def _of_kind(body: Any, kind: ResourceKind) -> Json:
+def _of_kind(body: Any, kind: ResourceKind, call: Call) -> Json:
     """The body with apiVersion and kind, which a client may leave out of a built-in kind's.
 
     Seen on Kubernetes 1.37: bodies of custom resources are refused without them.
@@ -84,32 +127,51 @@ def _of_kind(body: Any, kind: ResourceKind) -> Json:
     Raises:
         StatusError: 400, the body is something else.
     """
+    if body is None and not kind.custom:
+        body = {}
     if not isinstance(body, dict):
-        raise bad_request(
-            f"the body of the request is no {kind.kind}: it must be a mapping with "
-            f'"apiVersion": "{kind.api_version}", "kind": "{kind.kind}"'
-        )
+        raise unrecognized(kind.kind, f"json: cannot unmarshal {type(body).__name__}")
     if is_deeper(body, MAX_LEVELS):
         raise bad_request(f"the object is nested deeper than {MAX_LEVELS} levels")
     if kind.custom and not body.get("kind"):
         text = json.dumps(body, separators=(",", ":"))
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} ..."
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): "
-            f"Object 'Kind' is missing in '{text}' ({text[:_SHOWN_CHARACTERS]} ...)"
+            f"Object 'Kind' is missing in '{text}' ({shown})"
         )
-    version = body.get("apiVersion") or ("" if kind.custom else kind.api_version)
-    name = body.get("kind") or kind.kind
+    version = str(body.get("apiVersion") or ("" if kind.custom else kind.api_version))
+    name = str(body.get("kind") or kind.kind)
     if version != kind.api_version:
-        raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({kind.api_version})"
-        )
+        raise _wrong_version(body, version, kind, call)
     if name != kind.kind:
-        raise bad_request(
-            f'{name} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"expected kind {kind.kind}"
-        )
+        raise _wrong_kind(body, name, kind)
     return {**body, "apiVersion": version, "kind": name}
+
+
+def _wrong_version(body: Json, version: str, kind: ResourceKind, call: Call) -> StatusError:
+    if not kind.custom:
+        _, _, last = version.rpartition("/")
+        return bad_request(
+            f'{_handled(kind, version=last)}no kind "{kind.kind}" is registered for version '
+            f'"{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
+    report_unknown([key for key in body if key not in _ROOT_FIELDS], call)
+    return bad_request(
+        f"the API version in the data ({version}) does not match the expected API version "
+        f"({kind.api_version})"
+    )
+
+
+def _wrong_kind(body: Json, name: str, kind: ResourceKind) -> StatusError:
+    if kind.custom:
+        named = replace(kind, kind=name)
+        metadata = body.get("metadata")
+        own = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+        return invalid(named, own, [invalid_value("kind", name, f"must be {kind.kind}")])
+    return bad_request(
+        f"{_handled(kind, name)}converting (v1.{name}) to (core.{kind.kind}): unknown conversion"
+    )
 
 
 def _decode(body: Json, kind: ResourceKind, seen: Decoding, *, defaulted: bool = True) -> Json:

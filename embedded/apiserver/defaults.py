@@ -79,6 +79,9 @@ def pod_spec(spec: Json) -> None:
             _container(container)
     for volume in entries(spec, "volumes"):
         _volume(volume)
+    for name in ("restartPolicy", "dnsPolicy", "schedulerName"):
+        if spec.get(name) == "":
+            del spec[name]
     _set(
         spec,
         restartPolicy="Always",
@@ -96,6 +99,13 @@ def _pod(pod: Json) -> None:
     spec = _child(pod, "spec")
     pod_spec(spec)
     _set(spec, enableServiceLinks=True)
+    shared = {
+        name: amount
+        for name, amount in section(spec, "resources", "limits").items()
+        if name in {"cpu", "memory"} or name.startswith("hugepages-")
+    }
+    if shared:
+        _set(_child(spec["resources"], "requests"), **shared)
     for group in ("initContainers", "containers"):
         for container in entries(spec, group):
             limits = section(container, "resources", "limits")

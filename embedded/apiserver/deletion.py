@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -19,7 +19,13 @@ from embedded.apiserver.objects import (
     timestamp,
 )
 from embedded.apiserver.registry import Registry
-from embedded.apiserver.status import bad_request, conflict, forbidden
+from embedded.apiserver.status import (
+    bad_request,
+    conflict,
+    forbidden,
+    invalid_options,
+    not_supported,
+)
 from embedded.apiserver.store import RevisionConflictError
 from embedded.apiserver.strategies import copy_for_change
 
@@ -59,9 +65,9 @@ def parse_options(body: Any, grace: str | None, policy: str | None) -> DeleteOpt
         raise bad_request(f"gracePeriodSeconds is no whole number: {str(raw)[:40]!r}")
     chosen = fields.get("propagationPolicy") or policy or "Background"
     if chosen not in _POLICIES:
-        raise bad_request(
-            f"propagationPolicy {str(chosen)[:40]!r} is none of Orphan, Background, Foreground"
-        )
+        choices = ("Foreground", "Background", "Orphan", "nil")
+        wrong = not_supported("propagationPolicy", str(chosen), choices)
+        raise invalid_options("DeleteOptions", wrong)
     preconditions = section(fields, "preconditions")
     return DeleteOptions(
         grace_s=max(int(raw), 0) if raw is not None else None,
@@ -124,19 +130,21 @@ def _option_fields(call: Call, options: DeleteOptions) -> Json:
 
 def _check(kind: ResourceKind, old: Json, options: DeleteOptions) -> None:
     name, metadata = name_of(old), meta(old)
+    named = replace(kind, plural=kind.kind)  # upstream takes the kind for the resource here
     if options.uid and options.uid != metadata["uid"]:
         raise conflict(
-            kind,
+            named,
             name,
-            f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: "
-            f"{metadata['uid']}",
+            f"the UID in the precondition ({options.uid}) does not match the UID in record "
+            f"({metadata['uid']}). The object might have been deleted and then recreated",
         )
     if options.revision and options.revision != metadata["resourceVersion"]:
         raise conflict(
-            kind,
+            named,
             name,
-            f"Precondition failed: ResourceVersion in precondition: {options.revision}, "
-            f"ResourceVersion in object meta: {metadata['resourceVersion']}",
+            f"the ResourceVersion in the precondition ({options.revision}) does not match the "
+            f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have "
+            "been modified",
         )
     if kind.qualified == "namespaces" and name in IMMORTAL_NAMESPACES:
         raise forbidden(kind, name, "this namespace may not be deleted")
@@ -150,7 +158,8 @@ def _delete_now(
     if kind.qualified == "namespaces":
         return (old, False) if running else (registry.mark(kind, _terminating(old), old), False)
     if grace_s == 0 and not meta(old).get("finalizers"):
-        return registry.remove_now(kind, old), True
+        last = registry.remove_now(kind, old)
+        return (_dying(last, 0) if kind.qualified == "pods" else last), True
     if running:
         current = int(meta(old).get("deletionGracePeriodSeconds") or 0)
         if grace_s >= current:

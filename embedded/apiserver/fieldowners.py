@@ -52,10 +52,12 @@ class Write:
     Attributes:
         manager: The field manager.
         applied: Server-side apply has done the bookkeeping already.
+        whole: The client sent the whole object, to replace what is there.
     """
 
     manager: str
     applied: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,10 +76,10 @@ class HttpSurface:
         if path is None:
             return self._document(http, user)
         kind = self._kinds.find(path.group, path.version, path.resource)
-        if kind is None:
-            raise no_such_path(http.path)
-        if path.namespace and not kind.namespaced:
-            raise no_such_path(http.path)
+        if kind is None and not self._kinds.is_served(path.group, path.version):
+            return web.Response(text="404 page not found\n", status=404)
+        if kind is None or (path.namespace and not kind.namespaced):
+            raise no_such_path()
         if path.name and kind.namespaced and not path.namespace:
             raise not_found(kind, path.name)
         query = {key: http.query[key] for key in http.query}
@@ -91,7 +91,7 @@ class HttpSurface:
             raw=await http.read() if http.can_read_body else b"",
             content_type=http.headers.get("Content-Type", ""),
             answer=choose(http.headers.get("Accept", "")),
-            call=call_of(query, user, http.headers.get("User-Agent", "")),
+            call=call_of(http.method, query, user, http.headers.get("User-Agent", "")),
         )
         return await self._audited(request, http)
 
@@ -137,7 +137,7 @@ class HttpSurface:
         elif path.startswith("/apis/"):
             found = self._group_document(path.removeprefix("/apis/"))
         if found is None:
-            raise no_such_path(http.path)
+            raise no_such_path()
         del user
         return respond(found)
 

@@ -248,6 +248,10 @@ class KindTable:
         """The resource at a path, or nothing."""
         return self._by_path.get((group, version, plural))
 
+    def is_served(self, group: str, version: str) -> bool:
+        """Whether any resource of a group is served in a version."""
+        return any(key[:2] == (group, version) for key in self._by_path)
+
     def named(self, plural: str, group: str = "") -> ResourceKind:
         """A resource by plural and group, any version; for code that knows it exists."""
         for kind in self._by_path.values():

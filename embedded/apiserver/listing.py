@@ -9,7 +9,12 @@ from embedded.apiserver.kinds import ResourceKind
 from embedded.apiserver.objects import Json
 from embedded.apiserver.registry import in_version
 from embedded.apiserver.requests import Continue, Request, expired_continue, parse_continue
-from embedded.apiserver.status import StatusError, bad_request
+from embedded.apiserver.status import (
+    StatusError,
+    field_forbidden,
+    invalid_options,
+    not_supported,
+)
 from embedded.apiserver.store import Store
 from embedded.apiserver.watching import Wanted
 
@@ -85,14 +90,19 @@ class Lister:
         }
 
     def _check_revision(self, request: Request) -> None:
-        revision = request.number("resourceVersion")
-        match = request.query.get("resourceVersionMatch", "")
+        revision = request.revision()
+        match, field = request.query.get("resourceVersionMatch", ""), "resourceVersionMatch"
+        wrong = None
         if match not in {"", "NotOlderThan", "Exact"}:
-            raise bad_request(f"resourceVersionMatch: Unsupported value: {match[:40]!r}")
-        if match and revision is None:
-            raise bad_request(
-                "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            wrong = not_supported(field, match, ("Exact", "NotOlderThan", ""))
+        elif match and revision is None:
+            wrong = field_forbidden(
+                field, f"{field} is forbidden unless resourceVersion is provided"
             )
+        elif match == "Exact" and revision == 0:
+            wrong = field_forbidden(field, f'{field} "exact" is forbidden for resourceVersion "0"')
+        if wrong is not None:
+            raise invalid_options("ListOptions", wrong)
         if revision is not None and revision > self._store.revision:
             raise too_large_revision(revision, self._store.revision)
 

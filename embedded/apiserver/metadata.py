@@ -29,9 +29,10 @@ _DNS_LABEL: Final = re.compile(_LABEL_FORM)
 _QUALIFIED_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
+_STANDARD_FINALIZERS: Final = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _LABELLED_KINDS: Final = frozenset({"namespaces", "services"})
 
-_SUBDOMAIN_TEXT: Final = (
+SUBDOMAIN_TEXT: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
@@ -75,7 +76,7 @@ def qualified_name_problem(text: str) -> str:
     """Why a text is no qualified name (``[domain/]name``); empty where it is one."""
     prefix, slash, name = text.rpartition("/")
     if slash and not is_subdomain(prefix):
-        return f"prefix part {_SUBDOMAIN_TEXT}" if prefix else "prefix part must be non-empty"
+        return f"prefix part {SUBDOMAIN_TEXT}" if prefix else "prefix part must be non-empty"
     if not name:
         return "name part must be non-empty"
     if len(name) > _MAX_LABEL:
@@ -137,20 +138,41 @@ def causes_of(obj: Json, resource: str, *, namespaced: bool) -> list[Cause]:
     elif resource in _LABELLED_KINDS:
         causes += dns_label_causes(name, "metadata.name")
     elif not is_subdomain(name):
-        causes.append(invalid_value("metadata.name", name, _SUBDOMAIN_TEXT))
+        causes.append(invalid_value("metadata.name", name, SUBDOMAIN_TEXT))
+    base = str(metadata.get("generateName") or "")
+    masked = f"{base[:-2]}a" if len(base) > 1 and base.endswith("-") else base  # maskTrailingDash
+    if base and not is_subdomain(masked):
+        causes.insert(0, invalid_value("metadata.generateName", base, SUBDOMAIN_TEXT))
     if not namespaced and metadata.get("namespace"):
         causes.append(field_forbidden("metadata.namespace", "not allowed on this type"))
     causes += label_causes(metadata.get("labels") or {}, "metadata.labels")
     causes += _annotation_causes(metadata.get("annotations") or {})
-    for finalizer in metadata.get("finalizers") or []:
-        if problem := qualified_name_problem(str(finalizer)):
-            causes.append(invalid_value("metadata.finalizers", finalizer, problem))
+    causes += _finalizer_causes(metadata.get("finalizers") or [])
+    controllers = [o for o in metadata.get("ownerReferences") or [] if o.get("controller")]
+    if len(controllers) > 1:
+        first, second = (f"{o.get('kind')}/{o.get('name')}" for o in controllers[:2])
+        why = (
+            "Only one reference can have Controller set to true. "
+            f'Found "true" in references for {first} and {second}'
+        )
+        causes.append(invalid_value("metadata.ownerReferences", metadata["ownerReferences"], why))
     for index, owner in enumerate(metadata.get("ownerReferences") or []):
         causes += [
             required(f"metadata.ownerReferences[{index}].{field}", "must not be empty")
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
+    return causes
+
+
+def _finalizer_causes(finalizers: list[Any]) -> list[Cause]:
+    causes = []
+    for index, finalizer in enumerate(map(str, finalizers)):
+        if problem := qualified_name_problem(finalizer):
+            causes.append(invalid_value("metadata.finalizers", finalizer, problem))
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, why))
     return causes
 
 
@@ -187,8 +209,18 @@ def _annotation_causes(annotations: Mapping[str, Any]) -> list[Cause]:
 
 def immutable_metadata_causes(new: Json, old: Json) -> list[Cause]:
     """ValidateObjectMetaUpdate: name, namespace and uid stay."""
-    return [
+    causes = [
         invalid_value(f"metadata.{field}", meta(new).get(field), "field is immutable")
         for field in ("name", "namespace", "uid")
         if meta(new).get(field) and meta(new)[field] != meta(old).get(field)
     ]
+    known = meta(old).get("finalizers") or []
+    added = [each for each in meta(new).get("finalizers") or [] if each not in known]
+    if added and meta(old).get("deletionTimestamp"):
+        listed = ", ".join(f'"{each}"' for each in added)
+        why = (
+            "no new finalizers can be added if the object is being deleted, "
+            f"found new finalizers []string{{{listed}}}"
+        )
+        causes.append(field_forbidden("metadata.finalizers", why))
+    return causes

@@ -11,11 +11,12 @@ import orjson
 import yaml
 
 from embedded.apiserver import protobuf
-from embedded.apiserver.status import bad_request, not_acceptable, unsupported_media_type
+from embedded.apiserver.status import not_acceptable, unsupported_media_type
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 _ACCEPTED: Final = (JSON, YAML)
+_KNOWN: Final = (JSON, YAML, protobuf.MEDIA_TYPE)
 _SHOWN: Final = 300  # characters of a parser's complaint
 _YAML_TYPES: Final = frozenset({YAML, "application/apply-patch+yaml", "text/yaml"})
 _BODIES: Final = frozenset(
@@ -66,7 +67,7 @@ def choose(accept: str) -> Answer:
         shape = _shape(named.get("as", ""))
         if shape is not None:
             return Answer(media=media, shape=shape, discovery_version=named.get("v", ""))
-    raise not_acceptable(_ACCEPTED)
+    raise not_acceptable(_KNOWN)
 
 
 def _shape(wanted: str) -> Shape | None:
@@ -77,24 +78,35 @@ def _shape(wanted: str) -> Shape | None:
     return Shape(wanted) if wanted in {"Table", "APIGroupDiscoveryList"} else None
 
 
+class UnreadableError(Exception):
+    """A text is not in the form that its media type names.
+
+    Args:
+        why: The parser's complaint.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 def read_body(raw: bytes, content_type: str) -> Any:
-    """The data that a body holds; None for an empty one.
+    """The data that a body holds.
 
     Raises:
-        StatusError: 415 for an unknown form, 400 for text that is not in its form.
+        StatusError: 415 for an unknown form.
+        UnreadableError: The text is not in its form.
     """
-    if not raw.strip():
-        return None
     media = content_type.partition(";")[0].strip().lower() or JSON
     if media not in _BODIES:
-        raise unsupported_media_type(media, sorted(_BODIES))
+        raise unsupported_media_type(_KNOWN)
     try:
         if media == protobuf.MEDIA_TYPE:
             return protobuf.read(raw)
         return read_yaml(raw) if media in _YAML_TYPES else orjson.loads(raw)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
-        raise bad_request(f"couldn't get object from the body: {reason}") from error
+        raise UnreadableError(reason) from error
 
 
 class _Loader(yaml.CSafeLoader):

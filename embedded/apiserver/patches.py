@@ -6,6 +6,7 @@ apimachinery's ``strategicpatch``; server-side apply has a module of its own.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, Final
 
 import jsonpatch
@@ -14,7 +15,7 @@ import jsonpointer
 from embedded.apiserver.builtin.lists import is_set, patch_key
 from embedded.apiserver.builtin.types import table
 from embedded.apiserver.objects import Json, deep_copy
-from embedded.apiserver.status import StatusError, bad_request
+from embedded.apiserver.status import StatusError, bad_request, unprocessable
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -32,7 +33,10 @@ def apply_json_patch(obj: Json, operations: Any) -> Any:
         StatusError: 400 for what is no patch, 422 for one that does not fit the object.
     """
     if not isinstance(operations, list):
-        raise bad_request("error decoding patch: a JSON patch is a list of operations")
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {go_kind(operations)} into Go value of "
+            "type []handlers.jsonPatchOp"
+        )
     if len(operations) > _MAX_OPERATIONS:
         raise StatusError(
             413,
@@ -41,7 +45,7 @@ def apply_json_patch(obj: Json, operations: Any) -> Any:
             f"got {len(operations)}",
         )
     try:
-        return jsonpatch.JsonPatch(operations).apply(deep_copy(obj))
+        return _JsonPatch(operations).apply(deep_copy(obj))
     except (
         jsonpatch.JsonPatchException,
         jsonpointer.JsonPointerException,
@@ -51,12 +55,28 @@ def apply_json_patch(obj: Json, operations: Any) -> Any:
         IndexError,
         AttributeError,
     ) as error:
-        raise StatusError(
-            422,
-            "Invalid",
-            "the server rejected our request due to an error in our request: "
-            f"{str(error) or type(error).__name__}",
-        ) from error
+        raise unprocessable() from error
+
+
+class _Replace(jsonpatch.ReplaceOperation):
+    """Upstream's library replaces a member that is not there by adding it."""
+
+    def apply(self, obj: Any) -> Any:
+        parent, member = self.pointer.to_last(obj)
+        if isinstance(parent, dict) and member is not None:
+            parent[member] = self.operation["value"]
+            return obj
+        return super().apply(obj)
+
+
+class _JsonPatch(jsonpatch.JsonPatch):
+    operations = MappingProxyType({**jsonpatch.JsonPatch.operations, "replace": _Replace})
+
+
+def go_kind(value: Any) -> str:
+    """What Go's JSON decoder calls a value."""
+    kinds = {dict: "object", list: "array", str: "string", bool: "bool"}
+    return kinds.get(type(value), "number")
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
@@ -72,6 +92,14 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
+def not_a_mapping(patch: Any) -> StatusError:
+    """A merge patch of another form."""
+    return bad_request(
+        f"error decoding patch: json: cannot unmarshal {go_kind(patch)} into Go value of type "
+        "map[string]interface {}"
+    )
+
+
 def apply_strategic_patch(obj: Json, patch: Any, type_name: str) -> Json:
     """A strategic merge patch on an object of a built-in type.
 
@@ -79,10 +107,14 @@ def apply_strategic_patch(obj: Json, patch: Any, type_name: str) -> Json:
         StatusError: 400, the patch is malformed.
     """
     if not isinstance(patch, dict):
-        raise bad_request("error decoding patch: a strategic merge patch is a mapping")
+        raise not_a_mapping(patch)
     merged = _merge_mapping(obj, patch, type_name)
     if merged is None:
-        raise bad_request("error decoding patch: $patch: delete at the top of an object")
+        name = (obj.get("metadata") or {}).get("name")
+        raise bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
     return merged
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from embedded.apiserver.metadata import (
+    SUBDOMAIN_TEXT,
     dns_label_causes,
     is_subdomain,
     label_causes,
@@ -28,6 +29,7 @@ from embedded.apiserver.status import (
 )
 from sharing.errors import QuantityError
 
+_HUGE: Final = "hugepages-"
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _EPHEMERAL_FORBIDDEN: Final = (
     "ports",
@@ -40,9 +42,10 @@ _EPHEMERAL_FORBIDDEN: Final = (
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
-_MAX_GRACE_S: Final = 2**63 - 1
+_MOST_SECONDS: Final = 2**31 - 1
 
 _STANDARD_TEXT: Final = "must be a standard resource type or fully qualified"
+_STANDARD_FOR_EXTENDED: Final = "doesn't follow extended resource name standard"
 _STANDARD_FOR_CONTAINERS: Final = "must be a standard resource for containers"
 
 
@@ -53,9 +56,17 @@ def is_extended(name: str) -> bool:
     return bool(slash) and not native and not name.startswith("requests.")
 
 
+def _is_native(name: str) -> bool:
+    domain, slash, _ = name.partition("/")
+    return not slash or domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+
+
 def pod_causes(pod: Json) -> list[Cause]:
     """What is wrong with a new pod."""
-    return spec_causes(section(pod, "spec"), "spec")
+    spec = section(pod, "spec")
+    if spec.get("ephemeralContainers"):
+        return [field_forbidden("spec.ephemeralContainers", "cannot be set on create")]
+    return spec_causes(spec, "spec")
 
 
 def template_causes(template: Json, field: str) -> list[Cause]:
@@ -89,28 +100,26 @@ def _policy_causes(spec: Json, field: str) -> list[Cause]:
     for key, choices in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         if spec.get(key) not in choices:
             causes.append(not_supported(f"{field}.{key}", spec.get(key), choices))
-    grace = spec.get("terminationGracePeriodSeconds")
-    if isinstance(grace, int) and grace < 0:
-        causes.append(
-            invalid_value(
-                f"{field}.terminationGracePeriodSeconds",
-                grace,
-                "must be greater than or equal to 0",
-            )
-        )
     for key in ("nodeName", "runtimeClassName", "priorityClassName", "serviceAccountName"):
         name = spec.get(key)
         if name and not is_subdomain(str(name)):
-            causes.append(invalid_value(f"{field}.{key}", name, "must be a DNS-1123 subdomain"))
-    if spec.get("schedulerName") == "":
-        causes.append(required(f"{field}.schedulerName"))
+            causes.append(invalid_value(f"{field}.{key}", name, SUBDOMAIN_TEXT))
+    deadline = spec.get("activeDeadlineSeconds")
+    if isinstance(deadline, int) and not 1 <= deadline <= _MOST_SECONDS:
+        why = f"must be between 1 and {_MOST_SECONDS}, inclusive"
+        causes.append(invalid_value(f"{field}.activeDeadlineSeconds", deadline, why))
+    causes += [
+        not_supported(f"{field}.tolerations[{n}].operator", each["operator"], ("Equal", "Exists"))
+        for n, each in enumerate(entries(spec, "tolerations"))
+        if each.get("operator") not in {None, "", "Equal", "Exists", "Gt", "Lt"}
+    ]
     return causes + label_causes(spec.get("nodeSelector") or {}, f"{field}.nodeSelector")
 
 
 def _pod_level_causes(spec: Json, field: str) -> list[Cause]:
     """Pod-level resources take cpu, memory and huge pages only."""
     return [
-        not_supported(f"{field}.resources.{part}[{name}]", name, ("cpu", "memory"))
+        not_supported(f"{field}.resources.{part}[{name}]", name, ("cpu", "hugepages-", "memory"))
         for part in ("limits", "requests")
         for name in section(spec, "resources", part)
         if name not in _NATIVE[:2] and not name.startswith("hugepages-")
@@ -223,15 +232,22 @@ def resource_causes(resources: Json, where: str) -> list[Cause]:
             field = f"{where}.{part}[{name}]"
             causes += _name_causes(name, field) or _value_causes(name, value, field)
     if causes:
-        return causes
+        return causes + _huge_causes(limits, requests, where)
     for name, request in requests.items():
         causes += _pair_causes(name, request, limits.get(name), where)
-    return causes
+    return causes + _huge_causes(limits, requests, where)
 
 
 def _name_causes(name: str, field: str) -> list[Cause]:
-    if problem := qualified_name_problem(name):
-        return [invalid_value(field, name, problem)]
+    domain, slash, own = name.rpartition("/")
+    problems = [problem] if (problem := qualified_name_problem(name)) else []
+    if slash and not own:
+        problems.append(qualified_name_problem(f"{domain}/-"))
+    extended = slash and not _is_native(name)
+    if extended and (problems or not is_extended(name)):
+        problems.append(_STANDARD_FOR_EXTENDED)
+    if problems:
+        return [invalid_value(field, name, problem) for problem in problems]
     if "/" not in name:
         if name in _NATIVE or name.startswith("hugepages-"):
             return []
@@ -239,8 +255,6 @@ def _name_causes(name: str, field: str) -> list[Cause]:
             invalid_value(field, name, _STANDARD_TEXT),
             invalid_value(field, name, _STANDARD_FOR_CONTAINERS),
         ]
-    if not is_extended(name) and not name.startswith("attachable-volumes-"):
-        return [invalid_value(field, name, _STANDARD_FOR_CONTAINERS)]
     # Quota writes requests.NAME, so the longer name must be a name as well.
     if problem := qualified_name_problem(f"requests.{name}"):
         return [invalid_value(field, name, problem)]
@@ -254,8 +268,17 @@ def _value_causes(name: str, value: Any, field: str) -> list[Cause]:
         return [invalid_value(field, value, error.wrong)]
     if number < 0:
         return [invalid_value(field, value, "must be greater than or equal to 0")]
+    if name.startswith(_HUGE) and number % amount(name.removeprefix(_HUGE)):
+        return [invalid_value(field, value, f"{value} is not positive integer multiple of {name}")]
     if is_extended(name) and number.denominator != 1:
         return [invalid_value(field, value, "must be an integer")]
+    return []
+
+
+def _huge_causes(limits: Json, requests: Json, where: str) -> list[Cause]:
+    named = {*limits, *requests}
+    if any(name.startswith(_HUGE) for name in named) and not named & {"cpu", "memory"}:
+        return [field_forbidden(where, "HugePages require cpu or memory")]
     return []
 
 

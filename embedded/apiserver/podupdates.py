@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from embedded.apiserver.objects import Json, deep_copy, entries, section
+from embedded.apiserver.podrules import spec_causes
 from embedded.apiserver.status import Cause, field_forbidden
 
 _UPDATE_TEXT: Final = (
@@ -27,7 +28,8 @@ def pod_update_causes(new: Json, old: Json) -> list[Cause]:
         return [
             field_forbidden("spec.initContainers", "pod updates may not add or remove containers")
         ]
-    causes = _toleration_causes(after, before)
+    causes = [] if spec_causes(before, "spec") else spec_causes(after, "spec")
+    causes += _toleration_causes(after, before)
     if _fixed_part(after, before) != before:
         causes.append(field_forbidden("spec", _UPDATE_TEXT))
     return causes

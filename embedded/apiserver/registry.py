@@ -25,6 +25,7 @@ from embedded.apiserver.objects import (
     revision_of,
     section,
 )
+from embedded.apiserver.preconditions import check_identity, demanded_revision
 from embedded.apiserver.status import (
     StatusError,
     already_exists,
@@ -85,7 +86,7 @@ class Registry:
         obj = to_object(body, kind, call)
         _settle_namespace(obj, kind, namespace)
         if meta(obj).get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         metadata.forget_system_fields(obj)
         if not name_of(obj) and not meta(obj).get("generateName"):
             raise invalid(kind, "", [required("metadata.name", "name or generateName is required")])
@@ -143,8 +144,8 @@ class Registry:
         for _ in range(_ATTEMPTS):
             old = self.get(kind, namespace, name)
             new = change(old)
-            _check_identity(new, old, kind)
-            demanded = meta(new).get("resourceVersion")
+            check_identity(new, old, kind)
+            demanded = demanded_revision(new, kind, write)
             if demanded and demanded != meta(old)["resourceVersion"]:
                 raise conflict(kind, name)
             new = await self._admit_update(call, kind, new, old, subresource, write)
@@ -199,7 +200,8 @@ class Registry:
         if _is_finished(kind, new):
             last = self.store.remove(kind.qualified, key, expected=expected)
             self._written(kind, old, None)
-            return in_version(last, kind)
+            revision = meta(last)["resourceVersion"]
+            return {**new, "metadata": {**meta(new), "resourceVersion": revision}}
         stored = self.store.put(kind.qualified, key, stored_form(new, kind), expected=expected)
         self._written(kind, old, stored)
         return in_version(stored, kind)
@@ -281,26 +283,6 @@ def _settle_namespace(obj: Json, kind: ResourceKind, namespace: str) -> None:
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     own_meta(obj)["namespace"] = namespace
-
-
-def _check_identity(new: Json, old: Json, kind: ResourceKind) -> None:
-    if name_of(new) and name_of(new) != name_of(old):
-        raise bad_request(
-            f"the name of the object ({name_of(new)}) does not match the name on the URL "
-            f"({name_of(old)})"
-        )
-    if namespace_of(new) and namespace_of(new) != namespace_of(old):
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    wanted = meta(new).get("uid")
-    if wanted and wanted != meta(old).get("uid"):
-        raise conflict(
-            kind,
-            name_of(old),
-            f"Precondition failed: UID in precondition: {wanted}, UID in object meta: "
-            f"{meta(old).get('uid')}",
-        )
 
 
 def _object(attributes: Attributes) -> Json:

@@ -13,13 +13,24 @@ import orjson
 
 from embedded.apiserver.calls import FIELD_VALIDATIONS, REQUEST_TIMEOUT_S, Call, User
 from embedded.apiserver.kinds import ResourceKind
-from embedded.apiserver.negotiation import Answer, read_body
+from embedded.apiserver.negotiation import Answer, UnreadableError, read_body
 from embedded.apiserver.paths import ResourcePath
 from embedded.apiserver.selectors import parse_fields, parse_labels
-from embedded.apiserver.status import bad_request, gone
+from embedded.apiserver.status import (
+    Cause,
+    StatusError,
+    bad_request,
+    gone,
+    invalid_options,
+    not_supported,
+    unrecognized,
+)
 from embedded.apiserver.watching import Wanted, WatchOptions
 
-_TRUE: Final = frozenset({"true", "1", "t", "T", "TRUE", "True"})
+_FALSE: Final = frozenset({"", "false", "0"})
+"""All else is true. Source: apimachinery, ``Convert_Slice_string_To_bool``."""
+_OPTIONS: Final = {"PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+_LONGEST_MANAGER: Final = 128
 _WATCH_TIMEOUT_S: Final = 1800.0
 
 
@@ -55,11 +66,23 @@ class Request:
         Raises:
             StatusError: 400 or 415.
         """
-        return read_body(self.raw, self.content_type)
+        try:
+            return read_body(self.raw, self.content_type)
+        except UnreadableError as error:
+            raise self._unreadable(error.why) from error
+
+    def _unreadable(self, why: str) -> StatusError:
+        """A body that is not in its form, in the words of whoever reads it upstream."""
+        media = self.content_type.partition(";")[0].strip().lower()
+        if self.method != "PATCH":
+            return unrecognized(self.kind.kind, why)
+        if media.endswith("+yaml"):
+            return bad_request(f"error encoding patch: yaml: {why}")
+        return bad_request("invalid JSON patch")
 
     def flag(self, name: str) -> bool:
         """A boolean of the query."""
-        return self.query.get(name, "") in _TRUE
+        return self.query.get(name, "") not in _FALSE
 
     def number(self, name: str) -> int | None:
         """A whole number of the query, None where absent.
@@ -70,9 +93,26 @@ class Request:
         text = self.query.get(name, "")
         if not text:
             return None
-        if not re.fullmatch(r"\d{1,18}", text):
-            raise bad_request(f"{name}: {text[:40]!r} is not a non-negative whole number")
-        return int(text)
+        if not re.fullmatch(r"-?\d{1,18}", text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text[:40]}": invalid syntax')
+        return max(int(text), 0)
+
+    def revision(self) -> int | None:
+        """The ``resourceVersion`` of the query, None where absent.
+
+        Raises:
+            StatusError: 400 for a list, 500 for a watch, as upstream.
+        """
+        text = self.query.get("resourceVersion", "")
+        if not text or re.fullmatch(r"\d{1,18}", text):
+            return int(text) if text else None
+        wrong = (
+            f'resourceVersion: Invalid value: "{text[:40]}": '
+            f'strconv.ParseUint: parsing "{text[:40]}": invalid syntax'
+        )
+        if self.flag("watch"):
+            raise StatusError(500, "", wrong)
+        raise bad_request(f"invalid resource version: {wrong}")
 
     def wanted(self) -> Wanted:
         """What a list, watch or collection deletion is about.
@@ -95,8 +135,18 @@ class Request:
         Raises:
             StatusError: 400.
         """
-        revision = self.number("resourceVersion")
+        revision = self.revision()
         initial = self.query.get("sendInitialEvents")
+        if initial is not None and not self.query.get("resourceVersionMatch"):
+            raise invalid_options(
+                "ListOptions",
+                Cause(
+                    field="resourceVersionMatch",
+                    reason="FieldValueForbidden",
+                    message="Forbidden: sendInitialEvents requires setting resourceVersionMatch "
+                    "to NotOlderThan",
+                ),
+            )
         start = revision if revision and not self.flag("sendInitialEvents") else None
         if initial is not None and not self.flag("sendInitialEvents") and start is None:
             start = revision
@@ -108,31 +158,36 @@ class Request:
         )
 
 
-def call_of(query: Mapping[str, str], user: User, user_agent: str) -> Call:
+def call_of(method: str, query: Mapping[str, str], user: User, user_agent: str) -> Call:
     """Options of a call that come in its query.
 
     Raises:
-        StatusError: 400.
+        StatusError: 422.
     """
+    deadline_s = time.monotonic() + _timeout_s(query.get("timeout", ""))
+    if method in {"GET", "HEAD"}:
+        return Call(user=user, deadline_s=deadline_s)
+    options = _OPTIONS.get(method, "CreateOptions")
     dry_run = query.get("dryRun", "")
     if dry_run not in {"", "All"}:
-        raise bad_request(f'dryRun: Unsupported value: "{dry_run[:40]}": supported values: "All"')
+        raise invalid_options(options, not_supported("dryRun", [dry_run], ["All"]))
     validation = query.get("fieldValidation") or "Warn"
     if validation not in FIELD_VALIDATIONS:
-        raise bad_request(
-            f'fieldValidation: Unsupported value: "{validation[:40]}": supported values: '
-            '"Ignore", "Warn", "Strict"'
-        )
+        choices = ("", *sorted(FIELD_VALIDATIONS))
+        raise invalid_options(options, not_supported("fieldValidation", validation, choices))
     manager = query.get("fieldManager") or user_agent.partition("/")[0] or "unknown"
-    if len(manager) > 128 or not manager.isprintable():  # noqa: PLR2004 - metav1 validation
-        raise bad_request("fieldManager: may not be longer than 128 printable characters")
+    if len(manager) > _LONGEST_MANAGER or not manager.isprintable():
+        why = f"Too long: may not be more than {_LONGEST_MANAGER} bytes"
+        raise invalid_options(
+            options, Cause(field="fieldManager", reason="FieldValueTooLong", message=why)
+        )
     return Call(
         user=user,
         dry_run=dry_run == "All",
         manager=manager,
-        force=query.get("force", "") in _TRUE,
+        force=query.get("force", "") not in _FALSE,
         field_validation=validation,
-        deadline_s=time.monotonic() + _timeout_s(query.get("timeout", "")),
+        deadline_s=deadline_s,
     )
 
 
@@ -167,7 +222,7 @@ def parse_continue(text: str) -> Continue:
         fields = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         return Continue(snapshot=int(fields["rv"]), offset=int(fields["start"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise bad_request("continue key is not valid: invalid token") from error
+        raise bad_request("invalid continue token: continue key is not valid") from error
 
 
 def expired_continue() -> Exception:

@@ -16,6 +16,7 @@ from embedded.apiserver.objects import Json, deep_copy, meta, name_of, namespace
 from embedded.apiserver.status import (
     method_not_supported,
     no_such_path,
+    not_found,
     success,
 )
 from embedded.apiserver.watching import events
@@ -65,7 +66,7 @@ class Resources:
             return self._reply(request, result, 201 if created else 200)
         if request.method == "DELETE":
             return await (self._delete(request) if path.name else self._delete_many(request))
-        raise method_not_supported(request.kind, request.method)
+        raise method_not_supported()
 
     def _reply(self, request: Request, result: Json, code: int = 200) -> web.Response:
         include = request.query.get("includeObject", "")
@@ -81,7 +82,7 @@ class Resources:
         if request.kind.qualified == "bindings":
             return self._reply(request, await subresources.bind(self._registry, request), 201)
         if request.kind.namespaced and not request.path.namespace:
-            raise method_not_supported(request.kind, "create across all namespaces")
+            raise method_not_supported()
         return self._reply(request, await writing.create(self._registry, request), 201)
 
     async def _delete(self, request: Request) -> web.Response:
@@ -115,7 +116,7 @@ class Resources:
     async def _subresource(self, request: Request) -> web.Response:
         kind, name = request.kind, request.path.subresource
         if name not in kind.subresources:
-            raise no_such_path(f"{kind.qualified}/{name}")
+            raise not_found(kind, request.path.name) if kind.custom else no_such_path()
         if name in {"binding", "eviction"}:
             return await self._action(request, name)
         if name == "finalize" and request.method == "PUT":
@@ -129,11 +130,11 @@ class Resources:
         if request.method == "PATCH":
             result, _ = await writing.patch(self._registry, request)
             return self._reply(request, result)
-        raise method_not_supported(kind, f"{request.method} {name}")
+        raise method_not_supported()
 
     async def _action(self, request: Request, name: str) -> web.Response:
         if request.method != "POST":
-            raise method_not_supported(request.kind, f"{request.method} {name}")
+            raise method_not_supported()
         act = subresources.bind if name == "binding" else subresources.evict
         return self._reply(request, await act(self._registry, request), 201)
 
@@ -142,7 +143,7 @@ class Resources:
             return respond(subresources.scale_of(self._read(request)))
         body = request.body()
         if request.method not in {"PUT", "PATCH"}:
-            raise method_not_supported(request.kind, f"{request.method} scale")
+            raise method_not_supported()
 
         def change(old: Json) -> Any:
             if request.method == "PUT":
@@ -179,7 +180,7 @@ class Resources:
 
 
 def _delete_options(request: Request) -> DeleteOptions:
-    query, body = request.query, request.body()
+    query, body = request.query, request.body() if request.raw.strip() else None
     if isinstance(body, dict) and body.get("dryRun"):
         request.call.dry_run = True
     return parse_options(body, query.get("gracePeriodSeconds"), query.get("propagationPolicy"))

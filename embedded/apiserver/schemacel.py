@@ -66,16 +66,17 @@ def is_transition(expression: str) -> bool:
 
 def rule_causes(obj: Json, old: Json | None, schema: Schema) -> list[Cause]:
     """The rules that an object breaks."""
-    if not _has_rules(schema):
+    if not has_rules(schema):
         return []
     return list(_walk(obj, old, schema, ""))
 
 
-def _has_rules(schema: Any) -> bool:
+def has_rules(schema: Any) -> bool:
+    """Whether a schema, or any part of it, has CEL rules."""
     if isinstance(schema, dict):
-        return RULES in schema or any(_has_rules(item) for item in schema.values())
+        return RULES in schema or any(has_rules(item) for item in schema.values())
     if isinstance(schema, list):
-        return any(_has_rules(item) for item in schema)
+        return any(has_rules(item) for item in schema)
     return False
 
 

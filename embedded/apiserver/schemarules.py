@@ -15,10 +15,26 @@ import orjson
 
 from embedded.apiserver.objects import Json
 from embedded.apiserver.schema import EMBEDDED, INT_OR_STRING, Schema
-from embedded.apiserver.schemacel import rule_causes
+from embedded.apiserver.schemacel import has_rules, rule_causes
 from embedded.apiserver.status import Cause, invalid_value, not_supported, required
 
 _MAX_CAUSES: Final = 50
+_BLOCKING: Final = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""What keeps CEL rules from being looked at. Source: apiextensions-apiserver, hasBlockingErr."""
+_UNCHECKED: Final = Cause(
+    field="<nil>",
+    reason="FieldValueInvalid",
+    message="Invalid value: null: some validation rules were not checked because the object was "
+    "invalid; correct the existing errors to complete validation",
+)
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "object": (dict,),
     "array": (list,),
@@ -34,7 +50,9 @@ def causes_of(obj: Json, old: Json | None, schema: Schema) -> list[Cause]:
     body = {key: value for key, value in obj.items() if key != "metadata"}
     rest = {**schema, "properties": _without_metadata(schema)}
     causes = list(_problems(body, rest, ""))[:_MAX_CAUSES]
-    return causes or rule_causes(obj, old, schema)
+    if any(cause.reason in _BLOCKING for cause in causes):
+        return [*causes, _UNCHECKED] if has_rules(schema) else causes
+    return causes + rule_causes(obj, old, schema)
 
 
 def value_causes(value: Any, schema: Schema, field: str) -> list[Cause]:

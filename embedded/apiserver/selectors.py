@@ -59,10 +59,10 @@ def parse_labels(text: str) -> LabelSelector:
         StatusError: 400, the text is no selector.
     """
     terms = re.split(r",(?![^()]*\))", text) if text.strip() else []
-    return LabelSelector(tuple(_requirement(term.strip(), text) for term in terms))
+    return LabelSelector(tuple(_requirement(term.strip()) for term in terms))
 
 
-def _requirement(term: str, whole: str) -> Requirement:
+def _requirement(term: str) -> Requirement:
     if found := _SETWISE.fullmatch(term):
         values = frozenset(value.strip() for value in found["values"].split(","))
         return Requirement(
@@ -76,7 +76,17 @@ def _requirement(term: str, whole: str) -> Requirement:
         return Requirement(key=found["key"], op=op, values=frozenset({found["value"]}))
     if found := _EXISTS.fullmatch(term):
         return Requirement(key=found["key"], op="DoesNotExist" if found["not"] else "Exists")
-    raise bad_request(f"unable to parse requirement: {term!r} in labelSelector {whole[:200]!r}")
+    raise bad_request(f"unable to parse requirement: {_complaint(term)}")
+
+
+def _complaint(term: str) -> str:
+    """What is wrong with a term, in the words of apimachinery's ``labels.Parser``."""
+    found = re.match(r"!?\s*[^\s!=,<>()]+\s*(?P<op>==|=|!=|[<>])?\s*(?P<rest>\S*)", term)
+    if found is None:
+        return f"found '{term[:40]}', expected: identifier"
+    if found["op"]:
+        return f"found '{found['rest'][:1]}', expected: identifier"
+    return f"found '{found['rest'][:40]}', expected: in, notin, =, ==, !=, gt, lt"
 
 
 def labels_from_object(selector: Json | None) -> LabelSelector:
@@ -183,11 +193,13 @@ def parse_fields(text: str, resource: str, extra: Mapping[str, str] | None = Non
     for term in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(r"([^=!]+?)\s*(==|=|!=)\s*(.*)", term)
         if found is None:
-            raise bad_request(f"invalid field selector: {term!r}; can't understand it")
+            raise bad_request(f"invalid selector: '{text[:200]}'; can't understand '{term[:200]}'")
         if found[1] not in known:
+            if resource in _SELECTABLE or "." in resource:
+                raise bad_request(f"field label not supported: {found[1]}")
             raise bad_request(
-                f'Unable to find "{resource}" that match field selector "{text[:200]}": '
-                f"field label not supported: {found[1]}"
+                f'"{found[1]}" is not a known field selector: only "metadata.name", '
+                '"metadata.namespace"'
             )
         terms.append((known[found[1]], found[3], found[2] != "!="))
     return FieldSelector(tuple(terms))

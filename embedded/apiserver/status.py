@@ -43,6 +43,8 @@ class StatusError(EmbeddedError):
         message: The sentence for people.
         details: ``status.details``.
         retry_after_s: Sent as the ``Retry-After`` header where given.
+        bare: Made from the HTTP status alone, upstream's NewGenericServerResponse, whose details
+            are there though empty.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class StatusError(EmbeddedError):
         *,
         details: Json | None = None,
         retry_after_s: int | None = None,
+        bare: bool = False,
     ) -> None:
         super().__init__("", message)
+        self.bare = bare
         self.code = code
         self.reason = reason
         self.message = message
@@ -69,12 +73,13 @@ class StatusError(EmbeddedError):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         details = dict(self.details)
         if self.retry_after_s is not None:
             details["retryAfterSeconds"] = self.retry_after_s
-        if details:
+        if details or self.bare:
             status["details"] = details
         status["code"] = self.code
         return status
@@ -107,13 +112,25 @@ def not_found(kind: ResourceKind, name: str) -> StatusError:
     )
 
 
-def no_such_path(path: str) -> StatusError:
+def no_such_path() -> StatusError:
     """No resource is served at this path."""
     return StatusError(
-        404,
-        "NotFound",
-        "the server could not find the requested resource",
-        details={"causes": [{"reason": "UnexpectedServerResponse", "message": f"404: {path}"}]},
+        404, "NotFound", "the server could not find the requested resource", bare=True
+    )
+
+
+def unrecognized(kind_name: str, why: str) -> StatusError:
+    """A body that is no object at all; upstream quotes Go's parser."""
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind_name}): "
+        f"couldn't get version/kind; json parse error: {why}"
+    )
+
+
+def unprocessable() -> StatusError:
+    """A patch that does not fit its object."""
+    return StatusError(
+        422, "Invalid", "the server rejected our request due to an error in our request", bare=True
     )
 
 
@@ -156,25 +173,29 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def method_not_supported(kind: ResourceKind | None, action: str) -> StatusError:
+def method_not_supported() -> StatusError:
     """The resource has no such verb."""
-    subject = kind.qualified if kind else "the resource"
     return StatusError(
         405,
         "MethodNotAllowed",
-        f'{action} is not supported on resources of kind "{subject}"',
-        details=_details(kind, "") if kind else {},
+        "the server does not allow this method on the requested resource",
+        bare=True,
     )
 
 
-def unsupported_media_type(seen: str, accepted: Sequence[str]) -> StatusError:
+def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     """The body is in a form that is not read here."""
     return StatusError(
         415,
         "UnsupportedMediaType",
-        f"the body of the request was in an unknown format ({seen or 'no Content-Type'}) - "
-        f"accepted media types include: {', '.join(accepted)}",
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"{', '.join(accepted)}",
     )
+
+
+def unsupported_patch_type() -> StatusError:
+    """No kind takes a patch in this form."""
+    return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", bare=True)
 
 
 def not_acceptable(accepted: Sequence[str]) -> StatusError:
@@ -182,7 +203,8 @@ def not_acceptable(accepted: Sequence[str]) -> StatusError:
     return StatusError(
         406,
         "NotAcceptable",
-        f"only the following media types are accepted: {', '.join(accepted)}",
+        f"406: Not Acceptable\n\nAvailable representations: {', '.join(accepted)}",
+        bare=True,
     )
 
 
@@ -228,15 +250,33 @@ def internal(message: str) -> StatusError:
 
 def invalid(kind: ResourceKind, name: str, causes: Sequence[Cause]) -> StatusError:
     """The object breaks rules of its kind; every broken rule is named."""
+    return _invalid(kind.kind, kind.group, name, causes)
+
+
+def invalid_options(options: str, *causes: Cause) -> StatusError:
+    """The query says what cannot be.
+
+    Args:
+        options: Such as ``CreateOptions``.
+        causes: Every parameter that is wrong.
+    """
+    return _invalid(options, "meta.k8s.io", "", causes)
+
+
+def invalid_patch(value: Any, why: str) -> StatusError:
+    """What a patch makes is no object of the kind."""
+    return _invalid("", "", "", [invalid_value("patch", orjson.dumps(value).decode(), why)])
+
+
+def _invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> StatusError:
     texts = [
         f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes
     ]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    details: Json = {"name": name, "kind": kind.kind}
-    if kind.group:
-        details["group"] = kind.group
+    known = {"name": name, "group": group, "kind": kind}
+    details: Json = {key: value for key, value in known.items() if value}
     details["causes"] = [cause.as_json() for cause in causes]
-    subject = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    subject = f"{kind}.{group}" if group else kind
     return StatusError(422, "Invalid", f'{subject} "{name}" is invalid: {joined}', details=details)
 
 

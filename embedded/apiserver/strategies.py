@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from embedded.apiserver import (
@@ -126,13 +127,21 @@ def update_causes(kind: ResourceKind, new: Json, old: Json, subresource: str) ->
     """What is wrong with a changed object."""
     causes = immutable_metadata_causes(new, old)
     if kind.custom:
-        return causes + schemarules.causes_of(new, old, kind.json_schema)
+        found = schemarules.causes_of(new, old, kind.json_schema)
+        return causes + [_of_status(each) if subresource == "status" else each for each in found]
     if subresource == "ephemeralcontainers":
         return causes + _ephemeral_update_causes(new, old)
     if subresource == "status":
         return causes + _status_causes(kind, new)
     rules = _UPDATE_RULES.get(kind.qualified)
     return causes + (rules(new, old) if rules is not None else create_causes(kind, new))
+
+
+def _of_status(cause: Cause) -> Cause:
+    """The status alone was looked at, so that texts name fields from there."""
+    own = cause.field.removeprefix("status.")
+    text = cause.message.replace(f": {cause.field} in body", f": {own} in body")
+    return replace(cause, message=text)
 
 
 def _ephemeral_update_causes(new: Json, old: Json) -> list[Cause]:
@@ -172,12 +181,17 @@ def _status_causes(kind: ResourceKind, new: Json) -> list[Cause]:
 
 
 def _prepare_pod(pod: Json) -> None:
-    pod["status"] = {"phase": "Pending", "qosClass": _qos_class(section(pod, "spec"))}
+    spec = section(pod, "spec")
+    if int(spec.get("terminationGracePeriodSeconds") or 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    pod["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
 
 
 def _qos_class(spec: Json) -> str:
     """v1qos.ComputePodQOS, over cpu and memory only."""
     containers = entries(spec, "containers") + entries(spec, "initContainers")
+    if spec.get("resources"):
+        containers = [spec]
     named = False
     guaranteed = True
     for container in containers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from embedded.apiserver.admission.attributes import Attributes, Operation
@@ -23,10 +24,10 @@ from embedded.apiserver.registry import Registry
 from embedded.apiserver.requests import Request
 from embedded.apiserver.selectors import labels_from_object
 from embedded.apiserver.status import (
+    StatusError,
     bad_request,
     conflict,
-    invalid,
-    required,
+    not_supported,
     success,
     too_many_requests,
 )
@@ -49,8 +50,11 @@ async def bind(registry: Registry, request: Request) -> Json:
     binding.setdefault("apiVersion", "v1")
     binding.setdefault("kind", "Binding")
     target = section(binding, "target")
+    if target.get("kind") not in {None, "", "Node"}:
+        wrong = not_supported("target.kind", target["kind"], ("Node", "<empty>"))
+        raise StatusError(500, "", f"{wrong.field}: {wrong.message}")
     if not target.get("name"):
-        raise invalid(registry.kinds.named("bindings"), name, [required("target.name")])
+        raise StatusError(500, "", "target.name: Required value")
     attributes = Attributes(
         operation=Operation.CREATE,
         kind=pods if request.path.name else request.kind,
@@ -72,6 +76,7 @@ async def bind(registry: Registry, request: Request) -> Json:
 def _assign(registry: Registry, request: Request, name: str, binding: Json) -> None:
     pods = registry.kinds.named("pods")
     pod = registry.get(pods, request.namespace, name)
+    binds = replace(pods, plural="pods/binding")
     node = str(section(binding, "target").get("name"))
     if (wanted := meta(binding).get("uid")) and wanted != meta(pod)["uid"]:
         raise conflict(
@@ -81,11 +86,11 @@ def _assign(registry: Registry, request: Request, name: str, binding: Json) -> N
             f"UID in object meta: {meta(pod)['uid']}",
         )
     if meta(pod).get("deletionTimestamp"):
-        raise conflict(pods, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise conflict(binds, name, f"pod {name} is being deleted, cannot be assigned to a host")
     if current := section(pod, "spec").get("nodeName"):
-        raise conflict(pods, name, f'pod {name} is already assigned to node "{current}"')
+        raise conflict(binds, name, f'pod {name} is already assigned to node "{current}"')
     if section(pod, "spec").get("schedulingGates"):
-        raise conflict(pods, name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise conflict(binds, name, f"pod {name} has non-empty .spec.schedulingGates")
     if request.call.dry_run:
         return
     new: Json = deep_copy(pod)
@@ -117,6 +122,8 @@ async def evict(registry: Registry, request: Request) -> Json:
     eviction.setdefault("apiVersion", "policy/v1")
     eviction.setdefault("kind", "Eviction")
     name = request.path.name
+    if name_of(eviction) != name:
+        raise bad_request("name in URL does not match name in Eviction object")
     pod = registry.get(pods, request.namespace, name)
     attributes = Attributes(
         operation=Operation.CREATE,

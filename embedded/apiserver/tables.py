@@ -82,7 +82,7 @@ _COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("Data", cells.data_count, "integer"),
         _AGE,
     ),
-    "configmaps": (_NAME, Column("Data", cells.data_count, "integer"), _AGE),
+    "configmaps": (_NAME, Column("Data", cells.data_count), _AGE),
     "serviceaccounts": (_NAME, Column("Secrets", cells.count("secrets"), "integer"), _AGE),
     "services": (
         _NAME,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from embedded.apiserver.kinds import ResourceKind
-from embedded.apiserver.objects import Json, labels_of, namespace_of
+from embedded.apiserver.objects import Json, labels_of, meta, namespace_of
 from embedded.apiserver.registry import in_version
 from embedded.apiserver.selectors import FieldSelector, LabelSelector
 from embedded.apiserver.status import StatusError
@@ -90,9 +90,17 @@ async def events(  # noqa: PLR0917 - the parts of a watch
                 return
             told = as_seen(event, wanted)
             if told is not None:
-                yield told.value, in_version(event.obj, kind)
+                yield told.value, in_version(_shown(event, told), kind)
     finally:
         subscription.close()
+
+
+def _shown(event: StoreEvent, told: Change) -> Json:
+    """The object of an event; of one that leaves a watcher's sight, as it was last seen."""
+    if told is not Change.DELETED or event.change is Change.DELETED or event.previous is None:
+        return event.obj
+    metadata = {**meta(event.previous), "resourceVersion": str(event.revision)}
+    return {**event.previous, "metadata": metadata}
 
 
 def as_seen(event: StoreEvent, wanted: Wanted) -> Change | None:
@@ -105,7 +113,7 @@ def as_seen(event: StoreEvent, wanted: Wanted) -> Change | None:
 
 
 def _bookmark(kind: ResourceKind, revision: int, annotations: Json | None = None) -> Json:
-    metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
+    metadata: Json = {"resourceVersion": str(revision)}
     if annotations:
         metadata["annotations"] = annotations
     return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}

@@ -7,15 +7,21 @@ from typing import Any
 
 from embedded.apiserver import patches
 from embedded.apiserver.apply import apply
-from embedded.apiserver.codec import to_intent, to_object
+from embedded.apiserver.codec import to_intent, to_object, to_patched
 from embedded.apiserver.fieldowners import Write
-from embedded.apiserver.objects import Json, deep_copy, own_meta
+from embedded.apiserver.objects import Json, deep_copy, meta, name_of, own_meta
 from embedded.apiserver.registry import Registry
 from embedded.apiserver.requests import Request
 from embedded.apiserver.status import (
     bad_request,
+    field_forbidden,
+    invalid,
+    invalid_options,
+    invalid_value,
     not_found,
+    required,
     unsupported_media_type,
+    unsupported_patch_type,
 )
 
 
@@ -47,7 +53,7 @@ async def replace(registry: Registry, request: Request) -> Json:
         request.path.name,
         change,
         subresource=request.path.subresource,
-        write=Write(manager=call.manager),
+        write=Write(manager=call.manager, whole=True),
     )
 
 
@@ -59,12 +65,13 @@ async def patch(registry: Registry, request: Request) -> tuple[Json, bool]:
     """
     media = request.content_type.partition(";")[0].strip().lower()
     if media not in patches.PATCH_TYPES:
-        raise unsupported_media_type(media, patches.PATCH_TYPES)
+        raise unsupported_patch_type()
     if media == patches.STRATEGIC_PATCH and request.kind.custom:
         # Custom resources have no Go type to take merge keys from.
-        raise unsupported_media_type(
-            media, (patches.JSON_PATCH, patches.MERGE_PATCH, patches.APPLY_PATCH)
-        )
+        raise unsupported_media_type((patches.JSON_PATCH, patches.MERGE_PATCH, patches.APPLY_PATCH))
+    if "force" in request.query and media != patches.APPLY_PATCH:
+        why = "may not be specified for non-apply patch"
+        raise invalid_options("PatchOptions", field_forbidden("force", why))
     body = request.body()
     if media == patches.APPLY_PATCH:
         return await _apply(registry, request, body)
@@ -84,7 +91,7 @@ async def patch(registry: Registry, request: Request) -> tuple[Json, bool]:
 def _change(request: Request, media: str, body: Any) -> Callable[[Json], Json]:
     kind, call = request.kind, request.call
     if media != patches.JSON_PATCH and not isinstance(body, dict):
-        raise bad_request("error decoding patch: a merge patch is a mapping")
+        raise patches.not_a_mapping(body)
 
     def change(old: Json) -> Json:
         patched: Any
@@ -94,23 +101,38 @@ def _change(request: Request, media: str, body: Any) -> Callable[[Json], Json]:
             patched = patches.apply_merge_patch(old, body)
         else:
             patched = patches.apply_strategic_patch(old, body, kind.type_name)
-        return to_object(patched, kind, call)
+        return _checked(to_patched(patched, kind, call), old, request)
 
     return change
+
+
+def _checked(new: Json, old: Json, request: Request) -> Json:
+    """A patched object with the uid that it had.
+
+    Raises:
+        StatusError: 422, the patch changes it.
+    """
+    wanted = meta(new).get("uid")
+    if wanted and wanted != meta(old).get("uid"):
+        why = invalid_value("metadata.uid", wanted, "field is immutable")
+        raise invalid(request.kind, name_of(old), [why])
+    return new
 
 
 async def _apply(registry: Registry, request: Request, body: Any) -> tuple[Json, bool]:
     """Server-side apply."""
     call, kind, name = request.call, request.kind, request.path.name
     if "fieldManager" not in request.query:
-        raise bad_request(
-            'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for '
-            "apply patch"
-        )
+        why = required("fieldManager", "is required for apply patch")
+        raise invalid_options("PatchOptions", why)
     if not isinstance(body, dict):
         raise bad_request("the body of an apply patch is an object with apiVersion and kind")
-    if (body.get("metadata") or {}).get("managedFields"):
+    if (body.get("metadata") or {}).get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
+    version, named = body.get("apiVersion") or "", body.get("kind") or ""
+    if (version, named) != (kind.api_version, kind.kind):
+        shown = version if "/" in version else f"/{version}"
+        raise bad_request(f"invalid object type: {shown}, Kind={named}")
     intent = to_intent(body, kind, call)
     own_meta(intent).setdefault("name", name)
     if kind.namespaced:

@@ -50,7 +50,7 @@ def check_namespace(attributes: Attributes, store: Store, kinds: KindTable) -> N
 
 
 def complete_pod(attributes: Attributes, store: Store) -> None:
-    """What the server's own plug-ins write into a new pod; the same when done twice.
+    """What the server's own plug-ins write into a pod; the same when done twice.
 
     Raises:
         StatusError: 403, the pod names a priority class that does not exist.
@@ -59,11 +59,14 @@ def complete_pod(attributes: Attributes, store: Store) -> None:
     if (
         attributes.kind.qualified != "pods"
         or attributes.subresource
-        or attributes.operation is not Operation.CREATE
+        or attributes.operation is Operation.DELETE
         or pod is None
     ):
         return
     spec = pod.setdefault("spec", {})
+    if attributes.operation is Operation.UPDATE:
+        _tolerations(spec)
+        return
     if not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec["serviceAccount"] = "default"
     _priority(attributes, spec, store)

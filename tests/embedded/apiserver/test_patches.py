@@ -214,7 +214,7 @@ class TestApply:
         assert (second.code, second.body["data"]) == (200, {"a": "2"})
 
     async def test_the_manager_is_required(self, api: Client) -> None:
-        assert (await api.patch(f"{MAPS}/m", self.intent(a="1"), APPLY)).code == 400
+        assert (await api.patch(f"{MAPS}/m", self.intent(a="1"), APPLY)).code == 422
 
     async def test_what_is_left_out_is_removed(self, api: Client) -> None:
         await api.patch(f"{MAPS}/m", self.intent(a="1", b="2"), APPLY, fieldManager="one")

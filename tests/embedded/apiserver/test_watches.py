@@ -106,8 +106,9 @@ async def test_a_revision_from_the_future_is_a_timeout(api: Client) -> None:
     assert reply.causes[0][1] == "Too large resource version"
 
 
-async def test_a_revision_that_is_no_number_is_a_bad_request(api: Client) -> None:
-    assert (await api.get(MAPS, watch="true", resourceVersion="x")).code == 400
+async def test_a_revision_that_is_no_number_is_refused_as_upstream_does(api: Client) -> None:
+    assert (await api.get(MAPS, watch="true", resourceVersion="x")).code == 500
+    assert (await api.get(MAPS, resourceVersion="x")).code == 400
 
 
 async def test_a_watch_ends_after_its_timeout(api: Client) -> None:
