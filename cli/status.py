@@ -118,11 +118,14 @@ def _table(rows: Iterable[Row]) -> Iterator[str]:
 def _holders(found: GpuNodeStatus) -> Iterator[str]:
     for gpu in found.gpus:
         for share in gpu.shares:
+            above = f"; above its memory since {share.over_budget_since}"
             for one in share.holders:
                 yield (
                     f"GPU {gpu.index}: {share.resource} is held by {one.namespace}/{one.pod}, "
-                    f"container {one.container}"
+                    f"container {one.container}{above if share.over_budget_since else ''}"
                 )
+            if (fault := share.fault) is not None:
+                yield f"GPU {gpu.index}: share {share.id}: {fault.reason}: {fault.message}"
 
 
 def _remarks(node: str, found: GpuNodeStatus) -> Iterator[str]:

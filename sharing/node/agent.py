@@ -180,7 +180,8 @@ class Agent:
         self.report = self._noted(reports, wish)
         nap_s = await self._act(reports, fresh=fresh)
         self._notice.publish(self.report)
-        await self._slices.serve(self._recollection.memory.applied, self._lookout.states)
+        layouts = self._recollection.memory.applied if wish.managed else {}
+        await self._slices.serve(layouts, self._lookout.states)
         if nap_s > AT_ONCE:
             await self._settle(reports)
         return nap_s

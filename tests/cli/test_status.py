@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 from click.testing import CliRunner, Result
 
 from cli.main import cli
+from sharing.node.excess import ExcessPolicy
+from sharing.nvml.simulator import operate
 from tests.support.agent_bench import NodeBench, node_bench
 
 
 async def status(node: NodeBench, *arguments: str) -> Result:
     options = ["status", *arguments, "--kubeconfig", str(node.folder / "kubeconfig")]
     return await asyncio.to_thread(CliRunner().invoke, cli, options)
+
+
+async def test_who_takes_too_much_and_who_stays_too_long_is_shown() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout({"gpus": "0", "mode": "time-slicing", "sizes": {"1of4": 4}})
+        await node.start_agent(excess=ExcessPolicy(grace_s=0.0))
+        await node.until_allocatable({"gpu.sharing/timeslice-1of4": 4})
+        pod = await node.run_pod("train", "gpu.sharing/timeslice-1of4")
+        cgroup = f"/kubepods/pod{pod['metadata']['uid']}/{'c' * 64}"
+        start = partial(operate.start_process, which="0", memory_mib=30_000, cgroup=cgroup)
+        node.store().change(start)
+        await node.until_status(lambda s: any(x.over_budget_since for x in s.gpus[0].shares))
+        assert "container main; above its memory since 20" in (await status(node, "n1")).output
+
+        await node.delete_pod("train")
+        await node.until_status(lambda s: any(x.fault for x in s.gpus[0].shares))
+        assert ": StillInUse: process 4001 of pod" in (await status(node, "n1")).output
 
 
 async def test_gpus_layouts_holders_and_troubles_are_shown() -> None:
