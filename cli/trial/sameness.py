@@ -17,6 +17,7 @@ from typing import Any, Final
 _NAMES: Final = (
     (re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"UUID::[0-9A-Za-z.+-]+"), "SHARE"),
+    (re.compile(r"UUID_[0-9A-Za-z.+-]+(?=\.json)"), "SHARE"),
     (re.compile(r"(?:/[^/,=]+)+/mps/"), "MPS/"),
     (re.compile(r"(?<=/dev/nvidia)[0-9]+|(?<=/nvidia-cap)[0-9]+"), "N"),
 )

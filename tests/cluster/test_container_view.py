@@ -8,6 +8,7 @@ visited by a debug container.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -17,6 +18,7 @@ import pytest
 from cli.trial.viewing import Seen, telling, told
 from sharing.cluster.client import PatchType
 from sharing.cluster.kind import PODS
+from sharing.plugin.binding import FILES_FOLDER
 from sharing.plugin.simulatedfiles import MAJOR, minor_of
 from tests.cluster.box.box import Box
 from tests.cluster.box.configuration import IMAGE
@@ -113,6 +115,19 @@ async def test_a_container_of_mps_reaches_its_daemon_and_no_other_folder(
         assert any("control" in name for name in listed), listed
         uuids = [name for name in listed if name.startswith("GPU-")]
         assert uuids == [trial.machine.gpus[2].uuid]
+
+
+async def test_a_container_reads_of_its_share_in_a_file(trial: Trial, own_box: Box) -> None:
+    async with running(trial, asking("mig")) as key:
+        view = sees(own_box, key)
+        (file,) = (path for path in view.mounts if path.startswith(FILES_FOLDER))
+
+        told = json.loads(execute(own_box, key, "cat", file))
+
+        assert told["share"] == view.env["GPU_SHARING_SHARES"]
+        assert told["device"] == view.env["NVIDIA_VISIBLE_DEVICES"]
+        refused = execute(own_box, key, "sh", "-c", f"(: >{file}) 2>&1; true")
+        assert "Read-only file system" in refused
 
 
 async def test_a_container_that_starts_again_sees_what_it_saw(trial: Trial, own_box: Box) -> None:

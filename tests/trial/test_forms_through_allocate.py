@@ -14,7 +14,7 @@ import pytest
 from cli.trial.viewing import Seen
 from sharing.mode import Mode
 from sharing.names import GRANTS_ANNOTATION
-from sharing.plugin.binding import SHARES_ENV
+from sharing.plugin.binding import FILES_FOLDER, SHARES_ENV
 from tests.support.forms import Case, cases
 from tests.support.trials import Trial
 
@@ -67,7 +67,8 @@ def check_share(mode: Mode, resource: str, view: Seen, trial: Trial) -> None:
     visible = env["NVIDIA_VISIBLE_DEVICES"]
     assert visible.startswith("MIG-") if mode is Mode.MIG else visible == gpu
     check_files(mode, trial.index_of(gpu), view.device_nodes)
-    assert view.mounts == mps_mounts(env)
+    file = f"{FILES_FOLDER}/{env[SHARES_ENV].replace('::', '_')}.json"
+    assert sorted(view.mounts) == sorted((*mps_mounts(env), file))
     assert ("CUDA_MPS_PIPE_DIRECTORY" in env) == (mode is Mode.MPS)
     if mode is Mode.MPS:
         percentage = {"gpu.sharing/mps-1of4": "25", "gpu.sharing/mps-1of2": "50"}[resource]

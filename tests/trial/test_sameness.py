@@ -22,7 +22,7 @@ def facts(*, node: str = "a", uuid: str = UUID, number: int = 1) -> dict[str, An
             "CUDA_MPS_PIPE_DIRECTORY": f"/tmp/{node}/mps/{uuid}/pipe",
         },
         "device_nodes": [f"/dev/nvidia{number}", f"/dev/nvidia-caps/nvidia-cap{number}2"],
-        "mounts": [f"/tmp/{node}/mps/{uuid}/pipe"], "why": "asked",
+        "mounts": [f"/etc/x/{uuid}_{number}.json", f"/tmp/{node}/mps/{uuid}/pipe"], "why": "asked",
     }  # fmt: skip
     pod = {
         "key": "lab/p", "about": "", "asked": "one", "verdict": "patch", "code": 201,
@@ -69,7 +69,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("pods.0.key", "lab/q", "lab/q is only in the second run"),
         ("pods.0.containers.0.device_ids", [], "devices is 0, was 1"),
         ("pods.0.containers.0.sees", {}, "NVIDIA_VISIBLE_DEVICES is only in the first run"),
-        ("pods.0.containers.0.mounts", [], "mounts is [], was ['MPS/UUID/pipe']"),
+        ("pods.0.containers.0.mounts", [], "was ['/etc/x/SHARE.json', 'MPS/UUID/pipe']"),
         ("pods.0.containers.0.device_nodes", ["/dev/nvidia0"], "device nodes is ['/dev/nvidiaN']"),
         ("gpus.0.observed", "MIG", "gpus: 0.0: observed is 'MIG'"),
         ("gpus.0.shares", [], "shares is []"),
