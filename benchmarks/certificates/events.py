@@ -48,7 +48,7 @@ async def rotate_by_themselves(scene: Scene, times: int) -> None:
         seen.add((await scene.stored()).current)
         return len(seen) > times
 
-    await eventually(f"{times} rotations", look, timeout_s=60.0 * times)
+    await eventually(f"{times} rotations", look, timeout_s=120.0 * times)
 
 
 async def roll_all(scene: Scene) -> None:
@@ -94,7 +94,7 @@ async def delete_secret(scene: Scene) -> None:
         now = await scene.stored()
         return now.current not in {None, before} and now.next is None
 
-    await eventually("the Secret is back and another certificate in it", look, timeout_s=60)
+    await eventually("the Secret is back and another certificate in it", look, timeout_s=240)
 
 
 async def empty_bundles(scene: Scene) -> float:

@@ -21,7 +21,7 @@ _SIDES: Final = ("before", "after")
 
 ROTATION_POINTS: Final = tuple(f"{side} {act}" for act in _OF_ROTATION for side in _SIDES)
 DAMAGE_POINTS: Final = tuple(f"{side} {act}" for act in _OF_DAMAGE for side in _SIDES)
-_DIES_S: Final = 30.0
+_DIES_S: Final = 120.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,4 +89,4 @@ class Kills:
             now = await self.scene.stored()
             return now.current not in {None, before} and now.next is None
 
-        await eventually("another certificate is current", look, timeout_s=60)
+        await eventually("another certificate is current", look, timeout_s=240)

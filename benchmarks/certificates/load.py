@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 _CALLED: Final = "failed calling webhook"
-_ENDED_S: Final = 15.0
+_ENDED_S: Final = 40.0
 """After so long a call counts as lost; the webhook's own timeout is 5 s."""
 _AGAIN_S: Final = 0.2
 _LATE_S: Final = 1.0

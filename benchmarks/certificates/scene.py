@@ -47,7 +47,7 @@ API_FLAGS: Final = ("--enable-aggregator-routing=true",)
 TENANT: Final = "team-a"
 NODE: Final = "node-a"
 SERVICES: Final = Kind(kind="Service", plural="services")
-_START_S: Final = 60.0
+_START_S: Final = 240.0
 _END_S: Final = 30.0
 _LATE_S: Final = 0.5
 """How long after SIGTERM the API server hears of it; a kubelet and a controller take less."""
@@ -329,7 +329,7 @@ class Scene:
         except NotFoundError:
             return read_secret(None)
 
-    async def rotate(self, *, timeout_s: float = 60.0) -> None:
+    async def rotate(self, *, timeout_s: float = 240.0) -> None:
         """Ask for a rotation and wait until the new certificate is current."""
         before = await self.stored()
         wish = f"{id(before)}-{len(self.observer.served)}-{asyncio.get_running_loop().time()}"
