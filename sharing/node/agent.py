@@ -176,7 +176,7 @@ class Agent:
         await self._remember()
         await self._census.take(self._lookout.states, kubelet, self.report.gpus)
         reports = self._stock(wish, kubelet)
-        await self._listing.tell(reports)
+        await self._listing.tell(reports, () if self._rivals.plugin else kubelet.offered)
         self.report = self._noted(reports, wish)
         nap_s = await self._act(reports, fresh=fresh)
         self._notice.publish(self.report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -52,6 +52,8 @@ class Listing:
         self._device_nodes = _files_of(early.settings)
         self._reports: tuple[GpuReport, ...] | None = None
         self._told: Told | None = None
+        self._leaving: tuple[ShareBinding, ...] = ()
+        """Withdrawn, but the kubelet may still be about to hand them out."""
         self._early = early
         self._files, self._last = early.files, early.last
         self.told: frozenset[Offered] = frozenset()
@@ -66,12 +68,25 @@ class Listing:
         self.told = frozenset(Offered(one.resource, one.device_id) for one in listed)
         self.plugins.why_not_ready = self._why_not_ready
 
-    async def tell(self, reports: Sequence[GpuReport]) -> None:
+    async def tell(self, reports: Sequence[GpuReport], counted: Collection[Offered]) -> None:
         """Make the kubelet's view that of these reports.
+
+        What is withdrawn is answered for as long as the kubelet counts it: an admission that is
+        under way would fail its pod for good, and a layout waits for its holders anyway.
+
+        Args:
+            reports: The node as it is.
+            counted: What the kubelet counts; nothing where somebody else offers the same.
 
         Raises:
             PluginError: Nothing changed for the kubelet.
         """
+        told = () if self._told is None else self._told.listed
+        self._leaving = tuple(
+            one
+            for one in {one.device_id: one for one in (*self._leaving, *told)}.values()
+            if Offered(one.resource, one.device_id) in counted
+        )
         before, self.told = self.told, _offered(reports)
         self.told |= before  # until it is known that these are withdrawn
         self._reports = tuple(reports)
@@ -124,7 +139,9 @@ class Listing:
             )
             pairs.append(bind(report.gpu, report.offer, around))
         listed, held = flattened(pairs)
-        return Told(listed=listed, held=held)
+        known = {one.device_id for one in (*listed, *held)}
+        leaving = (one for one in self._leaving if one.device_id not in known)
+        return Told(listed=listed, held=(*held, *leaving))
 
     def _is_healthy(self, report: GpuReport, share: Share) -> bool:
         if share.share_class.mode is Mode.MPS:
