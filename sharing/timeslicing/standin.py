@@ -10,18 +10,18 @@ Source: ``nvidia-smi compute-policy --help``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import signal
 import sys
+import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 NAMES: Final = ("Default", "Short", "Medium", "Long")
 _NO_RIGHT: Final = 4
 """``NVML_ERROR_NO_PERMISSION``, which nvidia-smi exits with."""
+_USAGE: Final = 2
+_FOR_EVER_S: Final = 3600
 _TABLE: Final = """\
 +---------------------------------------+
 | GPU compute policies:                 |
@@ -33,43 +33,54 @@ _TABLE: Final = """\
 
 
 def main(argv: list[str]) -> int:
-    """Be the command; its exit status."""
-    parser = argparse.ArgumentParser(prog="nvidia-smi")
-    parser.add_argument("command", choices=["compute-policy"])
-    parser.add_argument("-i", "--id", required=True)
-    parser.add_argument("-l", "--list", action="store_true")
-    parser.add_argument("--set-timeslice", type=int, choices=range(len(NAMES)))
-    options = parser.parse_args(argv)
+    """Be the command; its exit status. Written without argparse and pathlib, which cost most of a start."""
+    match argv:
+        case ["compute-policy", "-i", uuid, "--list"]:
+            value = None
+        case ["compute-policy", "-i", uuid, "--set-timeslice", "0" | "1" | "2" | "3" as text]:
+            value = int(text)
+        case _:
+            sys.stdout.write("Invalid combination of input arguments.\n")
+            return _USAGE
     faults = _faults()
     if "hang" in faults:
-        signal.pause()
-    path = Path(os.environ["GPU_SHARING_TIMESLICES"])
-    slices = _read(path)
-    if options.set_timeslice is not None:
-        if "refuse" in faults:
-            sys.stdout.write("Insufficient Permissions\n")
-            return _NO_RIGHT
-        if "forget" not in faults:
-            path.write_text(json.dumps({**slices, options.id: options.set_timeslice}), "utf-8")
-        sys.stdout.write("All done.\n")
-    else:
-        value = NAMES[slices.get(options.id, 0)]
-        sys.stdout.write("?\n" if "mumble" in faults else _TABLE.format(value=value))
+        time.sleep(_FOR_EVER_S)
+    return _show(uuid, faults) if value is None else _set(uuid, value, faults)
+
+
+def _show(uuid: str, faults: frozenset[str]) -> int:
+    value = NAMES[_read().get(uuid, 0)]
+    sys.stdout.write("?\n" if "mumble" in faults else _TABLE.format(value=value))
     return 0
 
 
-def _read(path: Path) -> dict[str, int]:
-    with suppress(FileNotFoundError):
-        return {str(gpu): int(value) for gpu, value in json.loads(path.read_text("utf-8")).items()}
-    return {}
+def _set(uuid: str, value: int, faults: frozenset[str]) -> int:
+    if "refuse" in faults:
+        sys.stdout.write("Insufficient Permissions\n")
+        return _NO_RIGHT
+    if "forget" not in faults:
+        slices = {**_read(), uuid: value}
+        path = os.environ["GPU_SHARING_TIMESLICES"]
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - see main
+            json.dump(slices, file)
+    sys.stdout.write("All done.\n")
+    return 0
+
+
+def _read() -> dict[str, int]:
+    return json.loads(_text("GPU_SHARING_TIMESLICES") or "{}")  # type: ignore[no-any-return]
 
 
 def _faults() -> frozenset[str]:
-    path = os.environ.get("GPU_SHARING_TIMESLICE_FAULTS")
-    if path:
-        with suppress(OSError):
-            return frozenset(Path(path).read_text("utf-8").split())
-    return frozenset()
+    return frozenset(_text("GPU_SHARING_TIMESLICE_FAULTS").split())
+
+
+def _text(variable: str) -> str:
+    """The content of the file that a variable names; empty if there is none."""
+    path = os.environ.get(variable, "")
+    with suppress(OSError), open(path, encoding="utf-8") as file:  # noqa: PTH123 - see main
+        return file.read()
+    return ""
 
 
 if __name__ == "__main__":
