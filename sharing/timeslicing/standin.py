@@ -33,7 +33,10 @@ _TABLE: Final = """\
 
 
 def main(argv: list[str]) -> int:
-    """Be the command; its exit status. Written without argparse and pathlib, which cost most of a start."""
+    """Be the command; its exit status.
+
+    Written without argparse and pathlib, which cost most of a start.
+    """
     match argv:
         case ["compute-policy", "-i", uuid, "--list"]:
             value = None
