@@ -91,8 +91,8 @@ class Infirmary:
 
     @property
     def occupied(self) -> bool:
-        """Whether anybody who is here is ill now, so that probes are due."""
-        return any(
+        """Whether anybody who is here is ill now, or never answered, so that probes are due."""
+        return bool(self.nameless) or any(
             is_ill(one) and (self._present is None or _gpu_of(device) in self._present)
             for device, one in self._ailments.items()
         )

@@ -244,7 +244,7 @@ async def test_a_cordon_taken_back_lets_a_gpu_in_that_flapped() -> None:
         assert node.status.gpus[0].health.state == "healthy"
 
 
-async def test_a_gpu_that_never_answered_is_named_in_the_condition() -> None:
+async def test_a_gpu_that_never_answered_is_named_in_the_condition_and_asked_again() -> None:
     async with node_bench("2xH100-80GB") as node:
         do(node, operate.lose, "1")
         await node.start_agent(health=SLOW)
@@ -257,5 +257,4 @@ async def test_a_gpu_that_never_answered_is_named_in_the_condition() -> None:
         assert "GPU_IS_LOST" in condition(node)["message"]
 
         do(node, operate.reset, "1")
-        do(node, operate.report_xid, "0", 13)
         await node.until_allocatable({"nvidia.com/gpu": 2})
