@@ -14,7 +14,7 @@ from sharing.errors import shown
 from sharing.mode import Mode
 from sharing.quantity import format_mib
 from sharing.shareclass import ShareClass
-from webhook.ask import Ask, Form
+from webhook.ask import Ask
 from webhook.errors import PolicyError, RequestError
 from webhook.grant import Grant
 from webhook.keys import EXAMPLES, Written
@@ -25,6 +25,12 @@ from webhook.offers import Offers
 LONGEST_WARNING: Final = 119
 """The API server may cut longer ones. Source: Kubernetes API, AdmissionResponse.warnings."""
 _MOST_LISTED: Final = 6
+_SIZES: Final = {
+    Mode.MIG: ", sizes: {1g.10gb: 7}",
+    Mode.MPS: ", sizes: {1of4: 4}",
+    Mode.TIME_SLICING: ", sizes: {1of4: 4}",
+}
+"""Of an entry of a GPULayout, by mode."""
 
 
 def clipped(text: str) -> str:
@@ -277,7 +283,7 @@ def unsatisfiable(
         + ("" if names else " where the pod may run (nodeSelector, node affinity)"),
         expected=f"what is offered: {names}" if names else "a node that offers such shares",
         fix="ask for what is offered, or have a GPULayout make such shares",
-        example=_offered_example(ask, offers, listed, profile),
+        example=_offered_example(offers, listed, profile),
     )
 
 
@@ -309,13 +315,14 @@ def wanted(ask: Ask, profile: SharingProfile) -> str:
     return f"a share of at least {ask.want.fraction}"
 
 
-def _offered_example(
-    ask: Ask, offers: Offers, modes: Iterable[Mode], profile: SharingProfile
-) -> str:
-    for mode in modes:
+def _offered_example(offers: Offers, modes: Iterable[Mode], profile: SharingProfile) -> str:
+    """A share that is offered; where none is, a layout that makes some."""
+    listed = list(modes)
+    for mode in listed:
         for candidate in reversed(offers.of(mode, profile.spec.pool)):
             return f"{candidate.share_class}: 1"
-    return EXAMPLES["fraction"] if ask.want.form is not Form.FRACTION else ""
+    pool = f", pool: {profile.spec.pool}" if profile.spec.pool else ""
+    return f"gpus: [{{gpus: all, mode: {listed[0]}{_SIZES.get(listed[0], '')}{pool}}}]"
 
 
 def _names(classes: Iterable[ShareClass]) -> str:

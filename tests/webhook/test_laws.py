@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -159,6 +160,21 @@ def test_every_granted_container_names_one_share_and_no_other_container_names_an
             assert str(shares[grant.resource]) in (str(grant.count), f"{grant.count}000m")
         else:
             assert all(amount in ("0", 0) for amount in shares.values())
+
+
+@LAWS
+@given(PODS, GOVERNED, st.sampled_from(NODES))
+def test_every_refusal_teaches(
+    manifest: dict[str, Any], one: SharingProfile, nodes: Inventory | None
+) -> None:
+    """What, where, why, what is accepted and one spelling that works."""
+    verdict = decide(manifest, one, nodes)
+    if not verdict.allowed:
+        assert verdict.message.startswith(f"pod {one.name}/")
+        assert re.search(r": (container \S+: )?(spec|metadata)\.\S+: ", verdict.message)
+        assert "; expected " in verdict.message
+        assert "; for example: " in verdict.message
+        assert verdict.summary in verdict.message
 
 
 @settings(max_examples=150, deadline=None)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from embedded.apiserver.cel import evaluate
-from tests.support.judging import container, pod
+from tests.support.judging import H100S, apply, container, pod, policies
+from webhook.admission import admit_workload
 from webhook.registration import (
     SYSTEM_NAMESPACES,
     TEMPLATE_SYSTEMS,
@@ -15,7 +16,7 @@ from webhook.registration import (
     configuration,
     template_rules,
 )
-from webhook.workload import TEMPLATE_PATHS
+from webhook.workload import TEMPLATE_PATHS, templates_of
 
 CONFIGURATION = configuration(client_by_url("https://127.0.0.1:1/mutate", b"ca"), hide_gpus=True)
 ENTRIES = {entry["name"].partition(".")[0]: entry for entry in CONFIGURATION["webhooks"]}
@@ -139,3 +140,25 @@ def test_each_kind_that_has_rules_has_a_known_place_for_its_templates() -> None:
     assert known - listed == {f"{kind.lower()}s" for kind in own} | {
         "replicationcontrollers", "podtemplates",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [(kind, path) for kind in TEMPLATE_PATHS for path in TEMPLATE_PATHS[kind]]
+)
+def test_a_fraction_becomes_legal_at_every_place_that_is_known(
+    kind: str, path: tuple[str, ...]
+) -> None:
+    template: Any = {"spec": pod(container(limits={GPU: "250m"}))["spec"]}
+    for holder in (["x"], {"Worker": "x"}):
+        body: Any = template
+        for key in reversed(path):
+            if key == "*":
+                body = [body] if isinstance(holder, list) else {"Worker": body}
+            else:
+                body = {key: body}
+        manifest = {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "x"}, **body}
+        after = apply(admit_workload(manifest, "mps", policies(), H100S), manifest)
+        (made,) = templates_of(after)
+        assert made.raw["metadata"]["annotations"] == {"main.gpu.sharing/fraction": "0.25"}
+        assert made.raw["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}
+        assert admit_workload(after, "mps", policies(), H100S).operations == ()
