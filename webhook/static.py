@@ -13,7 +13,9 @@ settled and is sound; until then the policies before it stay in force.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import gc
+import pickle
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -88,7 +90,7 @@ class StaticSource:
         self._template_paths = template_paths
         # Before it is read: a change in between is a change.
         self._taken = self._seen = contents_hash(folder)
-        self._snapshot = read_static(folder, template_paths)
+        self._snapshot = _packed(lambda: read_static(folder, template_paths))
         self._is_current = True
 
     def __call__(self) -> Snapshot:
@@ -129,6 +131,19 @@ class StaticSource:
             namespaces=len(snapshot.policies.namespaces),
             nodes=len(snapshot.inventory.nodes) if snapshot.inventory else 0,
         )
+
+
+def _packed(read: Callable[[], Snapshot]) -> Snapshot:
+    """What is read, side by side in memory.
+
+    Reading leaves what stays strewn among what goes, and memory is given back by whole pages:
+    of a large folder a third of all memory would be holes. Takes some 100 ms then, so it is done
+    before anything is served.
+    """
+    written = pickle.dumps(read())
+    gc.collect()
+    snapshot: Snapshot = pickle.loads(written)  # noqa: S301  our own words of a moment ago
+    return snapshot
 
 
 def _describes_nodes(document: Document) -> bool:

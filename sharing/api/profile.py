@@ -6,6 +6,7 @@ decision needs from a profile is derived once, when it is read.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,6 +17,7 @@ from pydantic import Field, model_validator
 from sharing.api.choices import Enforcement, MultiGpu, System, WholeGpu
 from sharing.api.model import ApiModel, StatusModel, parse_model
 from sharing.api.node import Condition
+from sharing.api.sameness import Same
 from sharing.api.texts import (
     LabelKey,
     LabelValue,
@@ -279,6 +281,16 @@ class SharingProfile:
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
+    def named(self, name: str) -> SharingProfile:
+        """Another profile of the same spec."""
+        other = copy.copy(self)
+        object.__setattr__(other, "name", name)
+        return other
+
+
+_SAME: Final = Same[SharingProfile](most=512)
+"""Profiles of one spec share all that is derived from it."""
+
 
 def parse_profile(manifest: object) -> SharingProfile:
     """The profile that a manifest describes.
@@ -293,7 +305,11 @@ def parse_profile(manifest: object) -> SharingProfile:
             "SharingProfile", "it has no metadata.name", fix="give it a name", example="inference"
         )
     subject = f"SharingProfile {shown(name)}"
-    return SharingProfile(name, parse_model(SharingProfileSpec, manifest.get("spec"), subject))
+    spec = manifest.get("spec")
+    alike = _SAME.of(
+        spec, lambda: SharingProfile(name, parse_model(SharingProfileSpec, spec, subject))
+    )
+    return alike.named(name)
 
 
 @lru_cache(maxsize=1)
