@@ -13,12 +13,12 @@ import structlog
 
 from sharing.errors import DriverError
 from sharing.mode import Mode
+from sharing.node.cgroup import from_the_root
 from sharing.node.gpus import Gpus
 from sharing.node.usage import ShareUse
 from sharing.share import Share
 
 _log: Final = structlog.get_logger()
-_UP: Final = "/.."
 
 
 class MemoryCaps:
@@ -43,10 +43,11 @@ class MemoryCaps:
             uses: What their holders use.
         """
         wanted = {
-            (device_id, _below_the_root(cgroup))
+            (device_id, path)
             for device_id, use in uses.items()
             for cgroup in use.cgroups
-            if device_id in shares
+            if (path := from_the_root(cgroup))
+            and device_id in shares
             and shares[device_id].share_class.mode is Mode.TIME_SLICING
             and use.gpu_uuid not in self._incapable
         }
@@ -77,10 +78,3 @@ class MemoryCaps:
             memory_mib=share.memory_mib,
         )
         return True
-
-
-def _below_the_root(cgroup: str) -> str:
-    """A path as the root sees it: a cgroup namespace of our own shows ``/../..`` in front."""
-    while cgroup.startswith(_UP):
-        cgroup = cgroup.removeprefix(_UP)
-    return cgroup

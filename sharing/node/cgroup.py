@@ -35,6 +35,10 @@ _POD: Final = re.compile(
 _CONTAINER: Final = re.compile(
     r"(?:(?:cri-containerd|[a-z][a-z0-9]{0,30})[:-])?([0-9a-f]{64})(?:\.scope)?", re.ASCII
 )
+_PARENTS: Final = ("kubepods", "kubelet-kubepods")
+_CLASSES: Final = ("burstable", "besteffort")
+"""Of quality of service; guaranteed pods have no level of their own."""
+_SLICE: Final = re.compile(r"(kubepods)(-[a-z]+)?-pod[^/]+\.slice", re.ASCII)
 _PREFERRED: Final = ("", "memory", "devices", "pids", "name=systemd")
 """Which hierarchy is believed first; the empty one is cgroup v2."""
 
@@ -74,6 +78,23 @@ def known_place(places: tuple[Place, ...], known: Container[str]) -> Place | Non
     return next((one for one in places if one.pod_uid in known), None)
 
 
+def from_the_root(path: str) -> str:
+    """A cgroup's path as the root of the hierarchy sees it; empty where that cannot be told.
+
+    A slice's name says in which slices it lies (systemd.slice(5)); without systemd the levels
+    above a namespace's root are not known inside.
+    """
+    if not path.startswith("/.."):
+        return path
+    parts = path.split("/")
+    for number, part in enumerate(parts):
+        match = _SLICE.fullmatch(part)
+        if match is not None:
+            above = ["kubepods.slice", *([f"kubepods{match[2]}.slice"] if match[2] else [])]
+            return "/" + "/".join([*above, *parts[number:]])
+    return ""
+
+
 def _places(path: str) -> Iterator[Place]:
     parts = path.split("/")
     for number, part in enumerate(parts):
@@ -91,10 +112,15 @@ def _places(path: str) -> Iterator[Place]:
 
 
 def _is_kubelets(before: list[str], part: str) -> bool:
-    """Whether a pod's part stands where the kubelet puts pods; ``pod…`` alone may be anybody's."""
-    return part.startswith("kubepods") or any(
-        one in ("kubepods", "kubelet-kubepods") for one in before[-2:]
-    )
+    """Whether a pod's part stands where the kubelet puts pods; ``pod…`` alone may be anybody's.
+
+    In a cgroup namespace of our own, paths of others begin with ``/..``, once for each level that
+    we lie below the root, and what is above us has no name.
+    """
+    if part.startswith("kubepods") or any(one in _PARENTS for one in before[-2:]):
+        return True
+    named = [one for one in before if one not in ("", "..")]
+    return ".." in before and all(one in _CLASSES for one in named)
 
 
 def _uid(text: str, part: str) -> str:

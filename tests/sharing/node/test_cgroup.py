@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharing.node.cgroup import Place, known_place, places_of
+from sharing.node.cgroup import Place, from_the_root, known_place, places_of
 from sharing.node.processes import ByProc
 
 UID = "3f2b8c1e-7a44-4d0e-9c55-0f1e2d3c4b5a"
@@ -35,6 +35,9 @@ def only(text: str) -> Place:
         f"/system.slice/containerd.service/{SLICE}:cri-containerd:{ID}",
         f"/{SLICE}:cri-containerd:{ID}",
         f"/../../{SLICE}/cri-containerd-{ID}.scope",
+        f"/../../../kubepods-besteffort.slice/{SLICE}/cri-containerd-{ID}.scope",
+        f"/../../pod{UID}/{ID}",
+        f"/../../../besteffort/pod{UID}/{ID}",
         f"/kubelet.slice/kubelet-kubepods.slice/{SLICE}/cri-containerd-{ID}.scope/init.scope",
     ],
 )
@@ -92,6 +95,32 @@ def test_a_node_that_is_itself_a_container_of_another_cluster_is_looked_into() -
     found = known_place(places_of(f"0::{outer}/kubepods/pod{UID}/{ID}"), {UID})
     assert found is not None
     assert found.container_id == ID
+
+
+@pytest.mark.parametrize("path", [f"/pod{UID}/{ID}", f"/../../x/pod{UID}/{ID}"])
+def test_a_folder_that_is_merely_called_like_a_pod_is_none(path: str) -> None:
+    assert places_of(f"0::{path}") == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "absolute"),
+    [
+        (f"/kubepods/pod{UID}/{ID}", f"/kubepods/pod{UID}/{ID}"),
+        (
+            f"/../../{SLICE}/crio-{ID}.scope",
+            f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/crio-{ID}.scope",
+        ),
+        (
+            f"/../../../kubepods-pod{OTHER}.slice/crio-{ID}.scope",
+            f"/kubepods.slice/kubepods-pod{OTHER}.slice/crio-{ID}.scope",
+        ),
+        (f"/../../pod{UID}/{ID}", ""),
+    ],
+)
+def test_a_path_of_a_namespace_is_told_from_the_root_where_its_slices_say_it(
+    seen: str, absolute: str
+) -> None:
+    assert from_the_root(seen) == absolute
 
 
 def test_an_unknown_pod_is_no_place() -> None:
