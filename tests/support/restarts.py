@@ -115,6 +115,8 @@ class Scene:
     residents: dict[PodKey, str] = field(default_factory=dict)
     """The pods that must outlive everything, with their uids."""
     held: Mapping[Any, Any] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+    """What the node offered when it began."""
     wanted: dict[str, int] = field(default_factory=dict)
     """What the node shall offer."""
     layout_gpu: int = -1
@@ -137,7 +139,8 @@ class Scene:
             n for n, gpu in enumerate(self.trial.machine.gpus) if n > 3 and gpu.uuid not in busy
         ]
         self.layout_gpu, self.cordoned_gpu = whole[:2]
-        self.wanted = await self.trial.offered()
+        self.before = await self.trial.offered()
+        self.wanted = dict(self.before)
 
     async def create(self, mode: Mode) -> PodKey:
         """A pod that wants a quarter, or a whole GPU."""
@@ -151,10 +154,11 @@ class Scene:
         return mode.value, name
 
     async def leave(self) -> None:
-        """End: the layout, the cordon and the pods as they were before."""
+        """End: the layout, the cordon and the pods as they were before, and all books right."""
         await self.trial.delete(*self.residents)
         await self.trial.client.patch(GPU_LAYOUTS, "all", {"spec": {"gpus": list(LAYOUT)}})
         await self._cordon(on=False)
+        await self.trial.counts_agree(lambda offered: offered == self.before)
 
     # -- acts
 

@@ -56,3 +56,4 @@ async def test_a_pod_that_matters_more_gets_the_share_of_one_that_matters_less(
     finally:
         await trial.delete(low, high)
         await trial.client.delete(PRIORITY_CLASSES, CLASS)
+        await trial.counts_agree()
