@@ -30,6 +30,8 @@ VERSION_SWITCH: Final = "GPU_SHARING_KUBERNETES"
 HOW_TO_GET_THEM: Final = "make cluster-programs"
 _REQUIRED: Final = re.compile(r"k8s\.io/kubernetes v(\d+\.\d+\.\d+)")
 _STRIPPED: Final = "-s -w"
+_QUICK: Final = ("-trimpath", "-gcflags=all=-dwarf=false")
+"""What nobody debugs needs no debugging symbols: a tenth of a build's time."""
 
 
 def _kubernetes(folder: str, names: Iterable[str]) -> Module:
@@ -45,7 +47,7 @@ def _kubernetes(folder: str, names: Iterable[str]) -> Module:
         name=folder,
         path=path,
         packages={name: f"k8s.io/kubernetes/cmd/{name}" for name in names},
-        flags=("-trimpath", f"-ldflags={_STRIPPED} {stamps}"),
+        flags=(*_QUICK, f"-ldflags={_STRIPPED} {stamps}"),
         room_gb=8,
     )
 
@@ -65,7 +67,7 @@ _NODE: Final = Module(
         "loopback": f"{_CNI}/main/loopback",
         "host-local": f"{_CNI}/ipam/host-local",
     },
-    flags=("-trimpath", "-tags=seccomp", f"-ldflags={_STRIPPED}"),
+    flags=(*_QUICK, "-tags=seccomp", f"-ldflags={_STRIPPED}"),
 )
 _KUBERNETES: Final = _kubernetes(
     "kubernetes", ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
@@ -77,7 +79,7 @@ _HELM: Final = Module(
     path=TOOLS / "helm",
     packages={"helm": "helm.sh/helm/v3/cmd/helm"},
     flags=(
-        "-trimpath",
+        *_QUICK,
         f"-ldflags={_STRIPPED} -X helm.sh/helm/v3/internal/version.version=v{HELM_VERSION}",
     ),
 )
@@ -86,7 +88,7 @@ _PROMTOOL: Final = Module(
     path=TOOLS / "promtool",
     packages={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
     # Without service discovery: half of its dependencies, none of it needed to test rules.
-    flags=("-trimpath", "-tags=remove_all_sd", f"-ldflags={_STRIPPED}"),
+    flags=(*_QUICK, "-tags=remove_all_sd", f"-ldflags={_STRIPPED}"),
 )
 MODULES: Final = (_NODE, _KUBERNETES, _HELM, _PROMTOOL)
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver")
