@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_REGISTER_S = 1.0
+"""How long the kubelet is waited for before the rest of the program is loaded."""
 
 
 @click.command(short_help="Serve the GPUs of one node.")
@@ -177,6 +179,7 @@ async def _run(
         stack.push_async_callback(early.plugins.stop)
         await asyncio.to_thread(import_module, "sharing.node.agent")
 
+        await early.plugins.wait_serving(_REGISTER_S)
         from prometheus_client import CollectorRegistry
 
         from cli.exposition import exposed
