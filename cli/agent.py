@@ -40,7 +40,9 @@ _REGISTER_S = 1.0
     "without --kubeconfig no API server is needed then.",
 )
 @click.option(
-    "--mig-config", metavar="NAME", help="Which configuration, if --layout is mig-parted's file."
+    "--mig-config",
+    metavar="NAME",
+    help="Which configuration, if --layout is mig-parted's file or a ConfigMap with several files.",
 )
 @click.option(
     "--honour-mig-config-label",

@@ -44,7 +44,9 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
     "device plugin; what the GPUNode wants already if this is left out.",
 )
 @click.option(
-    "--mig-config", metavar="NAME", help="Which configuration, if --layout is mig-parted's file."
+    "--mig-config",
+    metavar="NAME",
+    help="Which configuration, if --layout is mig-parted's file or a ConfigMap with several files.",
 )
 @click.option(
     "--kubeconfig",

@@ -4,7 +4,8 @@
     - {gpus: rest, mode: mps, sizes: {1of4: 4}}
 
 A GPULayout manifest does as well, mig-parted's ``mig-configs`` file with a configuration's name,
-and the configuration file of NVIDIA's device plugin.
+the configuration file of NVIDIA's device plugin, and a ConfigMap with such files, as the GPU
+Operator has them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from sharing.api.layout import GpuLayoutSpec
 from sharing.api.model import parse_model
-from sharing.documents import read_file
+from sharing.documents import Document, read_documents, read_file
 from sharing.errors import InputError, shown
 from sharing.layout import LayoutEntry
 from sharing.migparted import MigConfigs, is_mig_configs, read_mig_configs
@@ -77,41 +78,71 @@ def read_layout(path: Path, mig_config: str | None = None) -> LayoutFile:
 
     Args:
         path: The file.
-        mig_config: The configuration, in a file of mig-parted's; its only one if None.
+        mig_config: The configuration, in a file of mig-parted's or a ConfigMap; its only one if
+            None.
 
     Raises:
-        InputError: It cannot be read, or is none of the four forms.
+        InputError: It cannot be read, or is none of these forms.
     """
-    documents = read_file(path)
+    value = _only(read_file(path), str(path))
+    if isinstance(value, Mapping) and value.get("kind") == "ConfigMap":
+        return _of_config_map(value.get("data"), str(path), mig_config)
+    return _layout_of(value, str(path), mig_config)
+
+
+def _only(documents: Sequence[Document], where: str) -> object:
     if len(documents) != 1:
         raise InputError(
-            str(path), f"holds {len(documents)} documents", expected="one", example=_EXAMPLE
+            where, f"holds {len(documents)} documents", expected="one", example=_EXAMPLE
         )
-    value = documents[0].value
+    return documents[0].value
+
+
+def _of_config_map(data: object, where: str, name: str | None) -> LayoutFile:
+    """The file that a ConfigMap holds; of several the one of that name."""
+    files = data if isinstance(data, Mapping) else {}
+    if len(files) == 1:
+        (key,) = files
+    elif name in files:
+        key, name = name, None
+    else:
+        raise InputError(
+            where,
+            "is a ConfigMap without files" if not files else f"{shown(name)} is none of its files",
+            expected=f"one of {', '.join(sorted(map(str, files)))}" if files else "one or several",
+            fix="name one",
+            example=f"--mig-config {min(map(str, files), default='any')}",
+        )
+    inside = f"{where}, data.{key}"
+    value = _only(read_documents(str(files[key]).encode(), inside), inside)
+    return _layout_of(value, inside, name)
+
+
+def _layout_of(value: object, where: str, mig_config: str | None) -> LayoutFile:
     if is_mig_configs(value):
-        configs = read_mig_configs(value, str(path))
+        configs = read_mig_configs(value, where)
         return LayoutFile(configs=configs, config=configs.chosen(mig_config))
     if mig_config is not None:
         raise InputError(
-            str(path),
+            where,
             "has no mig-configs, so no configuration can be chosen from it",
             fix="leave --mig-config out",
         )
     if is_nvidia_config(value):
-        return LayoutFile(nvidia=read_nvidia_config(value, str(path)))
+        return LayoutFile(nvidia=read_nvidia_config(value, where))
     if isinstance(value, Mapping) and value.get("kind") == "GPULayout":
         spec = value.get("spec")
-        return LayoutFile(entries=parse_model(GpuLayoutSpec, spec, f"{path}, spec").entries())
+        return LayoutFile(entries=parse_model(GpuLayoutSpec, spec, f"{where}, spec").entries())
     entries = value.get("gpus") if isinstance(value, Mapping) else value
     if not isinstance(entries, list):
         raise InputError(
-            str(path),
+            where,
             f"{shown(value)} is no layout",
             expected="a list of layout entries, a GPULayout manifest, mig-parted's mig-configs or "
             "the configuration of NVIDIA's device plugin",
             example=_EXAMPLE,
         )
-    return LayoutFile(entries=parse_model(GpuLayoutSpec, {"gpus": entries}, str(path)).entries())
+    return LayoutFile(entries=parse_model(GpuLayoutSpec, {"gpus": entries}, where).entries())
 
 
 def read_mig_config_file(path: Path) -> MigConfigs:

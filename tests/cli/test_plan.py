@@ -241,6 +241,35 @@ sharing:
 """
 
 
+CONFIG_MAP = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: time-slicing-config-all}
+data:
+  any: |-
+    version: v1
+    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}
+  mig: |-
+    version: v1
+    mig-configs: {all-small: [{devices: [0], mig-enabled: true, mig-devices: {3g.40gb: 2}}]}
+"""
+
+
+def test_a_file_of_the_gpu_operators_config_map_is_chosen_by_its_name(run: Run) -> None:
+    sliced = run("--mig-config", "any", node=NODES, layout=CONFIG_MAP)
+    assert "wanted  time-slicing 4x 1of4" in sliced.stdout
+    small = run("--mig-config", "mig", node=NODES, layout=CONFIG_MAP)
+    assert "wanted  mig 2x 3g.40gb" in small.stdout
+
+    nameless = run(node=NODES, layout=CONFIG_MAP)
+    assert nameless.exit_code == 2
+    assert "one of any, mig" in nameless.output
+    broken = run(node=NODES, layout='{kind: ConfigMap, data: {a: "version: v2\\nsharing: {}"}}')
+    assert "data.a" in broken.output
+    empty = run(node=NODES, layout="{kind: ConfigMap}")
+    assert "without files" in empty.output
+
+
 def test_the_configuration_of_nvidias_plugin_is_a_layout_and_what_is_lost_is_told(run: Run) -> None:
     result = run(node=NODES, layout=NVIDIA)
     as_json = run("--json", node=NODES, layout=NVIDIA)
