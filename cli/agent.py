@@ -179,9 +179,9 @@ async def _run(
         early = Forerunner(settings)
         await early.start()
         stack.push_async_callback(early.plugins.stop)
+        await early.plugins.wait_serving(_REGISTER_S)
         await asyncio.to_thread(import_module, "sharing.node.agent")
 
-        await early.plugins.wait_serving(_REGISTER_S)
         from prometheus_client import CollectorRegistry
 
         from cli.exposition import exposed
