@@ -18,7 +18,7 @@ from certs.rotation import Situation, carry_out, next_step
 from certs.schedule import RotationSettings
 from certs.secret import Stored, read_secret, write_secret
 from certs.serving import choose_served
-from certs.sight import Configuration, Sight
+from certs.sight import Configuration, Sight, live_bundles
 from certs.step import Act, Make, Patch, Rest, Step, Wait, Write
 
 NAMES = ("gpu-sharing-webhook.gpu-sharing.svc", "gpu-sharing-webhook")
@@ -153,7 +153,13 @@ class World:
             now=self.now,
             settings=self.settings,
         )
-        sight = replace(sight, served=choose_served(situation))
+        served = choose_served(situation)
+        if served is not None and served is not sight.served:
+            live = live_bundles(configurations)
+            assert all(fingerprint(served.authority) in each.fingerprints for each in live), (
+                f"replica {replica.name} takes what is not trusted yet"
+            )
+        sight = replace(sight, served=served)
         step = next_step(replace(situation, sight=sight))
         replica.sight = sight
         replica.looked_s = self.now_s

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import aiohttp
 import pytest
 from click.testing import CliRunner
 
@@ -65,6 +66,25 @@ async def ended(process: asyncio.subprocess.Process) -> int:
         await process.communicate()
     assert process.returncode is not None
     return process.returncode
+
+
+async def test_readiness_names_all_that_it_waits_for(silent_server: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command(silent_server), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        said = (await process.stdout.readline()).decode()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(said.strip().removeprefix("health: ")) as response,
+    ):
+        lines = (await response.text()).splitlines()
+    process.send_signal(signal.SIGTERM)
+
+    assert response.status == 503
+    assert [line.partition(":")[0] for line in lines] == ["policies", "certificate", "handshake"]
+    assert await ended(process) == 0
 
 
 @pytest.mark.parametrize("later_s", [0.0, 0.8])
