@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +185,17 @@ def test_each_version_is_pinned_to_one_release_of_its_own() -> None:
 
         assert f"k8s.io/kubernetes v{version}." in text
         assert any(f"gitVersion=v{version}." in flag for flag in module.flags)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md"])
+def test_the_pages_name_the_versions_that_are_pinned(page: str) -> None:
+    folders = [programs.TOOLS / "kubernetes", *(m.path for m in programs.versions().values())]
+    text = (ROOT / page).read_text("utf-8")
+
+    for folder in folders:
+        found = re.search(r"k8s\.io/kubernetes v(\S+)", (folder / "go.mod").read_text("utf-8"))
+        assert found is not None
+        assert found[1] in text
 
 
 @pytest.mark.usefixtures("nowhere")
