@@ -18,6 +18,7 @@ from sharing.mps import version3
 from sharing.mps.control import cannot_run
 from sharing.mps.errors import MpsError
 from sharing.mps.program import VERSION_ENV, DaemonFolders, MpsProgram, MpsVersion
+from sharing.mps.selinux import open_to_pods
 from sharing.mps.wanted import WantedDaemon
 
 _SAID_BYTES = 4096
@@ -164,6 +165,8 @@ def make_folders(folders: DaemonFolders) -> None:
     if folders.shm is not None:
         folders.shm.mkdir(parents=True, exist_ok=True)
         folders.shm.chmod(0o1777)
+        open_to_pods(folders.shm)
+    open_to_pods(folders.pipe)
 
 
 def clear_folders(folders: DaemonFolders) -> None:
