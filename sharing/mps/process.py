@@ -160,7 +160,8 @@ def make_folders(folders: DaemonFolders) -> None:
     """Have the folders, usable by pods of any user."""
     folders.pipe.mkdir(parents=True, exist_ok=True)
     folders.log.mkdir(parents=True, exist_ok=True)
-    for path in (folders.pipe.parent, folders.pipe, folders.log):
+    ours = folders.pipe.parent
+    for path in (ours.parent, ours, folders.pipe, folders.log):
         path.chmod(0o755)
     if folders.shm is not None:
         folders.shm.mkdir(parents=True, exist_ok=True)

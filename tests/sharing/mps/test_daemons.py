@@ -77,11 +77,17 @@ async def test_each_gpu_has_its_own_daemon_and_folders(make: Make) -> None:
 
 
 async def test_pods_of_any_user_reach_the_pipe(make: Make) -> None:
-    daemons = make()
-    await daemons.apply([wanted()])
-    assert await daemons.wait_ready(GPU, 20)
+    """bottlerocket-os/bottlerocket#4673: each folder on the way, whatever the agent's umask."""
+    before = os.umask(0o077)
+    try:
+        daemons = make()
+        await daemons.apply([wanted()])
+        assert await daemons.wait_ready(GPU, 20)
+    finally:
+        os.umask(before)
     pipe = daemons.folders(GPU).pipe
-    assert stat.S_IMODE(pipe.stat().st_mode) == stat.S_IMODE(pipe.parent.stat().st_mode) == 0o755
+    folders = (pipe, pipe.parent, pipe.parent.parent)
+    assert [stat.S_IMODE(one.stat().st_mode) for one in folders] == [0o755] * 3
     assert stat.S_IMODE((pipe / "control").stat().st_mode) == 0o666
 
 
