@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import stat
 import tomllib
 from collections.abc import AsyncIterator, Callable
@@ -154,19 +152,14 @@ def test_a_clients_command_line_may_hold_commas() -> None:
     )
 
 
-async def test_each_size_has_limits_of_its_own_which_were_read_back(make3: Make) -> None:
+async def test_each_size_has_limits_and_a_folder_of_its_own(make3: Make) -> None:
+    """A container is given the folder of its size and no other."""
     daemons = make3()
     await daemons.apply([wanted(2, 4)])
     assert await daemons.wait_ready(GPU, 30)
     assert await limits_of(daemons, "1of2") == ("8192M", "50")
     assert await limits_of(daemons, "1of4") == ("4096M", "25")
     assert await limits_of(daemons, version3.DEFAULT) == ("8192M", "50")
-
-
-async def test_a_container_is_given_the_folder_of_its_size_and_no_other(make3: Make) -> None:
-    daemons = make3()
-    await daemons.apply([wanted(2, 4)])
-    assert await daemons.wait_ready(GPU, 30)
     quarter, half = daemons.client_pipe(GPU, "1of4"), daemons.client_pipe(GPU, "1of2")
     assert (quarter / "control").exists()
     assert quarter not in half.parents
@@ -177,11 +170,8 @@ async def test_a_container_is_given_the_folder_of_its_size_and_no_other(make3: M
     assert len(await daemons.servers(GPU)) == 1
 
 
-@pytest.mark.parametrize("fault", ["misreport-memory", "misreport-threads"])
-async def test_a_daemon_that_misreports_a_size_is_never_ready(
-    make3: Make, faults: Faults, fault: str
-) -> None:
-    faults.set(fault)
+async def test_a_daemon_that_misreports_a_size_is_never_ready(make3: Make, faults: Faults) -> None:
+    faults.set("misreport-threads")
     daemons = make3()
     await daemons.apply([wanted(4)])
     await eventually(lambda: "after it was set" in daemons.states()[0].reason, 30)
@@ -222,17 +212,6 @@ async def test_limits_that_somebody_loosened_are_set_again(make3: Make) -> None:
 
     await eventually_so("the limits are set again", tight_again)
     assert daemons.states()[0].starts == 1
-
-
-async def test_a_killed_daemon_comes_back_with_its_sizes(make3: Make) -> None:
-    daemons = make3()
-    await daemons.apply([wanted(4)])
-    assert await daemons.wait_ready(GPU, 30)
-    first = daemons.states()[0].pid
-    assert first
-    os.kill(first, signal.SIGKILL)
-    await eventually(lambda: daemons.states()[0].ready and daemons.states()[0].pid != first, 30)
-    assert await limits_of(daemons, "1of4") == ("4096M", "25")
 
 
 async def test_a_daemon_that_does_not_start_says_which_driver_v3_needs(
