@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from sharing.api.choices import System
 from sharing.names import GPU, POD_KEYS, PREFIX, STATUS_PREFIX
 from sharing.quantity import MIB, bytes_of
+from webhook.container import Container
 from webhook.foreign import Vocabulary, vocabulary_of
 
 DOMAINS: Final = "(?i)(^|[.])gpus?[-_.]?shar(e|es|ed|ing)/"
@@ -48,14 +49,6 @@ class Near(NamedTuple):
 
 def _unread(written: str, instead: str) -> Near:
     return Near(written, f"is not read: {instead}")
-
-
-def near_annotation(key: str, containers: Iterable[str]) -> Near | None:
-    """What an annotation's key was meant to be, if it looks like one of ours and is not."""
-    found = _meant(key)
-    if found is None or (found[0] and found[0] not in containers):
-        return None
-    return _unread(key, f"did you mean {found[0]}{'.' if found[0] else ''}{PREFIX}/{found[1]}?")
 
 
 @lru_cache(maxsize=1024)
@@ -126,23 +119,28 @@ def near_amount(written: str, text: str) -> Near | None:
 
 
 def near_misses(
-    annotations: Mapping[str, Any], containers: Iterable[str], vocabulary: Vocabulary
+    annotations: Mapping[str, Any], containers: Iterable[Container], vocabulary: Vocabulary
 ) -> list[Near]:
     """Near misses among a pod's annotations.
 
     Args:
         annotations: The pod's.
-        containers: Names of its containers.
+        containers: Its containers.
         vocabulary: Other systems' words that are understood.
     """
     if len(annotations) > _MOST:
         return []
-    names = frozenset(containers)
-    found = [near_annotation(key, names) for key in annotations if _OURS not in key]
+    found = []
+    # Nearly every key is nobody's slip; it costs one look at what was seen before.
+    for key in [key for key in annotations if _meant(key) and _OURS not in key]:
+        front, short = _meant(key) or ("", "")
+        if not front or any(container.name == front for container in containers):
+            meant = f"{front}.{PREFIX}/{short}" if front else f"{PREFIX}/{short}"
+            found.append(_unread(key, f"did you mean {meant}?"))
     if System.KAI not in vocabulary.systems:
         instead = f"add {System.KAI} to the profile's compatibility"
         found += [_unread(key, instead) for key in _KAI_KEYS if key in annotations]
-    return [one for one in found if one is not None]
+    return found
 
 
 def near_labels(labels: Mapping[str, Any]) -> list[Near]:

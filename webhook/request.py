@@ -6,7 +6,7 @@ asks, it goes to the only app container; with several there is no telling which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sharing.errors import shown
@@ -111,15 +111,14 @@ def read_request(pod: dict[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> Po
 
 
 def _near(
-    found: Iterable[tuple[Container, GpuResources]],
+    found: Sequence[tuple[Container, GpuResources]],
     keys: PodKeys,
     annotations: Mapping[str, Any],
     vocabulary: Vocabulary,
 ) -> tuple[Near, ...]:
-    listed = list(found)
-    near = [one for _, resources in listed for one in resources.near]
+    near = [one for _, resources in found if resources.near for one in resources.near]
     if annotations:
-        near += near_misses(annotations, [c.name for c, _ in listed], vocabulary)
+        near += near_misses(annotations, [container for container, _ in found], vocabulary)
     if keys is not NO_KEYS:
         amounts = (asked.get(MEMORY) for asked in (keys.pod, *keys.by_container.values()))
         small = [near_amount(str(one), one.text) for one in amounts if one is not None]
