@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from sharing.node.forerunner import Forerunner
 from sharing.node.lastlist import LastList, Told
+from sharing.nvml.codes import Code
 from sharing.nvml.simulator import operate
+from sharing.nvml.simulator.state import Failure
 from tests.support.agent_bench import NodeBench, node_bench
 from tests.support.plugin_bindings import gpu_uuid, mig, mps, slice_, whole
 from tests.support.plugin_waiting import eventually
@@ -143,6 +145,31 @@ async def test_shares_of_a_gpu_that_was_lost_meanwhile_are_withdrawn_by_the_firs
         await node.start_agent(until_ready=False)
 
         await node.until_allocatable({"nvidia.com/gpu": 1})
+
+
+async def test_without_a_driver_nothing_of_the_last_list_can_be_handed_out() -> None:
+    """NVIDIA/k8s-device-plugin#1641: GPUs were advertised that nobody could open."""
+    async with node_bench("2xH100-80GB") as node:
+        await node.start_agent()
+        await node.until_allocatable({"nvidia.com/gpu": 2})
+        await node.stop("agent")
+        gone = Failure(
+            function="nvmlDeviceGetCount_v2", code=Code.DRIVER_NOT_LOADED, times=1_000_000
+        )
+        node.store().change(lambda machine: operate.fail_calls(machine, gone))
+
+        agent = await node.start_agent(until_ready=False)
+
+        def unhealthy() -> list[int]:
+            return [one.unhealthy for one in agent._listing.plugins.status()]
+
+        resource = "nvidia.com/gpu"
+        await eventually(lambda: unhealthy() == [2])
+        assert await agent._listing.plugins.wait_serving(10)
+        await node.until_allocatable({})
+        assert len(node.kubelet.table.get(resource).all) == 2, "whoever holds one keeps it"
+        node.store().change(lambda machine: (replace(machine, failures=()), None))
+        await node.until_allocatable({resource: 2})
 
 
 async def test_the_file_follows_each_layout() -> None:
