@@ -1,0 +1,94 @@
+"""The certificate benchmark's arithmetic, and its clock that jumps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.certificates.campaign import FULL, QUICK, Phase
+from benchmarks.certificates.counts import counted, failures
+from benchmarks.certificates.figures import EMPTIED, figures
+from benchmarks.certificates.load import Seen
+from benchmarks.certificates.scene import Ended
+from benchmarks.certificates.times import ASKED, SHORT_LIVED, Times
+from benchmarks.certificates.wallclock import WallClock, compiler
+
+METRICS = """\
+# TYPE apiserver_admission_webhook_request_total counter
+apiserver_admission_webhook_request_total{code="200",name="pods.gpu.sharing",operation="CREATE",rejected="false",type="admit"} 40
+apiserver_admission_webhook_request_total{code="200",name="workloads.gpu.sharing",operation="CREATE",rejected="false",type="admit"} 2
+apiserver_admission_webhook_request_total{code="200",name="pods.example.test",operation="CREATE",rejected="false",type="admit"} 9
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.gpu.sharing",operation="CREATE",rejection_code="0",type="admit"} 3
+apiserver_admission_webhook_rejection_count{error_type="no_error",name="pods.gpu.sharing",operation="CREATE",rejection_code="403",type="admit"} 5
+apiserver_admission_webhook_fail_open_count{name="pods.gpu.sharing",type="admit"} 1
+"""  # noqa: E501 - as the API server writes it
+
+
+def phase(name: str, *, failed: int = 0, reviews: int = 100) -> Phase:
+    calls = Counter({"code 200": reviews, "rejected: calling_webhook_error": failed})
+    seen = Seen(created=reviews, times_s=[0.001 * number for number in range(1, reviews + 1)])
+    extra = {"longest_ms": 7.5} if name == EMPTIED else {}
+    return Phase(name=name, replicas=2, took_s=10.0, seen=seen, counted=calls, extra=extra)
+
+
+def test_only_our_webhooks_count_and_a_no_is_no_failure() -> None:
+    total = counted(METRICS)
+
+    assert total["code 200"] == 42
+    assert failures(total) == 4
+
+
+def test_what_failed_while_others_emptied_the_bundle_is_told_apart() -> None:
+    ends = [Ended(name="a", status=0, took_s=94.0), Ended(name="b", status=1, took_s=3.0)]
+
+    found = figures([phase("rotations"), phase(EMPTIED, failed=3)], ends, rotations=20)
+
+    assert (found["reviews"], found["reviews_per_s"], found["rotations"]) == (200, 10.0, 20)
+    assert (found["failed_reviews"], found["failed_while_emptied"]) == (0, 3)
+    assert (found["restarts"], found["unclean_ends"], found["drain_longest_s"]) == (2, 1, 94.0)
+    assert (found["create_p50_ms"], found["emptied_longest_ms"]) == (51.0, 7.5)
+
+
+def test_a_full_campaign_is_what_is_promised() -> None:
+    assert FULL.rotations >= 20
+    assert 2 * FULL.rolls >= 10
+    assert FULL.all_rotations >= 50
+    assert FULL.rate >= 200
+    assert len(FULL.kill_points) == 12
+    assert set(QUICK.kill_points) <= set(FULL.kill_points)
+
+
+@pytest.mark.parametrize("times", [ASKED, SHORT_LIVED])
+def test_times_are_ones_that_a_rotation_takes(times: Times, tmp_path: Path) -> None:
+    assert Times.load(times.save(tmp_path / "times")) == times
+    assert times.settings(("a.b.svc",)).names == ("a.b.svc",)
+
+
+@pytest.mark.skipif(not compiler(), reason="needs a C compiler")
+def test_the_wall_clock_jumps_in_a_process_that_runs(tmp_path: Path) -> None:
+    clock = WallClock(tmp_path)
+    program = (
+        "import sys, time\nfor _ in sys.stdin: print(time.time(), time.monotonic(), flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", program],
+        env=clock.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        seen = []
+        for offset_s in (0, 86_400, -86_400):
+            clock.set(offset_s)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            seen.append([float(word) for word in process.stdout.readline().split()])
+        process.stdin.close()
+
+    walls, steady = zip(*seen, strict=True)
+    assert walls[1] - walls[0] == pytest.approx(86_400, abs=60)
+    assert walls[2] - walls[0] == pytest.approx(-86_400, abs=60)
+    assert steady[2] - steady[0] < 60
