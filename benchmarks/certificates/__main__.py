@@ -19,8 +19,8 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -34,45 +34,60 @@ from tests.cluster.controlplane import ControlPlane
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A tenth of the size.")
+@click.option("--rate", type=click.FloatRange(1, 2000), help="Reviews a second.")
+@click.option("--only", multiple=True, metavar="PHASE", help="By its name; may be repeated.")
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the figures here too.")  # fmt: skip
-def main(*, quick: bool, file: Path | None) -> None:
+              help="Write the figures here too, after each phase.")  # fmt: skip
+def main(*, quick: bool, rate: float | None, only: tuple[str, ...], file: Path | None) -> None:
     """Rotate, restart and break, and count the reviews that failed."""
     lacks = needs.missing(needs.Tier.CONTROL_PLANE)
     if not compiler():
         lacks.append("a C compiler")
     if lacks:
         raise click.ClickException(f"missing: {'; '.join(lacks)}")
+    size = QUICK if quick else FULL
+    size = replace(size, rate=rate or size.rate)
     leftovers.sweep()
     folder = leftovers.make_folder()
     try:
         with ControlPlane(folder, api_flags=API_FLAGS) as plane:
-            found = asyncio.run(_run(plane, folder, QUICK if quick else FULL))
+            text = asyncio.run(_run(plane, folder, size, only, file))
     finally:
         shutil.rmtree(folder)
-    text = json.dumps(found, indent=2)
-    if file is not None:
-        file.write_text(f"{text}\n")
     print(text)
 
 
-async def _run(plane: ControlPlane, folder: Path, size: Size) -> dict[str, Any]:
+async def _run(
+    plane: ControlPlane, folder: Path, size: Size, only: tuple[str, ...], file: Path | None
+) -> str:
     home = folder / "scene"
     home.mkdir()
     async with Scene(plane=plane, folder=home) as scene:
-        campaign = Campaign(scene=scene, folder=home, size=size, say=_say)
-        await campaign.run()
-        return figures(
-            campaign.phases,
-            scene.ends,
-            rotations=campaign.rotations,
-            kills=len(campaign.kills),
-            max_authorities=scene.observer.most_authorities,
-            handshakes_observed=scene.observer.handshakes,
-            untrusted_handshakes=len(scene.observer.violations),
-            violations=scene.observer.violations[:10],
-            load_average=round(os.getloadavg()[0], 1),
-        )
+
+        def tell() -> None:
+            if file is not None:
+                file.write_text(f"{_text(campaign)}\n")
+
+        campaign = Campaign(scene=scene, folder=home, size=size, say=_say, done=tell)
+        await campaign.run(only)
+        tell()
+        return _text(campaign)
+
+
+def _text(campaign: Campaign) -> str:
+    observer = campaign.scene.observer
+    found = figures(
+        campaign.phases,
+        campaign.scene.ends,
+        rotations=campaign.rotations,
+        kills=len(campaign.kills),
+        max_authorities=observer.most_authorities,
+        handshakes_observed=observer.handshakes,
+        untrusted_handshakes=len(observer.violations),
+        violations=observer.violations[:10],
+        load_average=round(os.getloadavg()[0], 1),
+    )
+    return json.dumps(found, indent=2)
 
 
 def _say(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,8 @@ from benchmarks.certificates.wallclock import WallClock
 if TYPE_CHECKING:
     from benchmarks.certificates.load import Load
     from benchmarks.certificates.scene import Scene
+
+Work = Callable[[], Awaitable[dict[str, Any]]]
 
 _SETTLE_S: Final = 1.0
 """After the end of a phase: what it left under way belongs to it."""
@@ -89,29 +91,40 @@ class Campaign:
     folder: Path
     size: Size
     say: Callable[[str], None]
+    done: Callable[[], None]
+    """Called after each phase."""
     phases: list[Phase] = field(default_factory=list)
     kills: list[str] = field(default_factory=list)
     load: Load = field(init=False)
 
-    async def run(self) -> None:
-        """Everything, one after another."""
+    async def run(self, only: Collection[str] = ()) -> None:
+        """Everything, one after another, or some phases by their names."""
         scene, size = self.scene, self.size
-        scene.times = SHORT_LIVED
-        await scene.start_ready(2)
         self.load = scene.load(rate=size.rate, connections=size.connections)
-        await self._phase("rotations", self._rotations)
-        scene.times = ASKED
-        await self._phase("rolling restarts", self._rolls)
-        await self._phase("a third replica", self._third)
-        await self._phase("rolling restarts of three", self._rolls)
-        await self._phase("clock jumps", self._jumps)
-        await self._phase("Secret deleted", self._deletions)
-        await self._phase("API server restarts", self._api_restarts)
-        await self._phase("etcd restarts", self._etcd_restarts)
-        await self._phase("bundles emptied", self._emptyings)
-        await self._phase("many rotations", self._rest)
+        for name, work in self._works().items():
+            if only and name not in only:
+                continue
+            scene.times = SHORT_LIVED if name == "rotations" else ASKED
+            if missing := 2 - len(scene.serving()):
+                await scene.start_ready(missing)
+            await self._phase(name, work)
+        if not only or "kills" in only:
+            await self._kill()
         await scene.all_buried()
-        await self._kill()
+
+    def _works(self) -> dict[str, Work]:
+        return {
+            "rotations": self._rotations,
+            "rolling restarts": self._rolls,
+            "a third replica": self._third,
+            "rolling restarts of three": self._rolls,
+            "clock jumps": self._jumps,
+            "Secret deleted": self._deletions,
+            "API server restarts": self._api_restarts,
+            "etcd restarts": self._etcd_restarts,
+            "bundles emptied": self._emptyings,
+            "many rotations": self._rest,
+        }
 
     async def _kill(self) -> None:
         """Without load: whoever is killed takes the reviews along that it was about to answer."""
@@ -120,8 +133,9 @@ class Campaign:
             await kills.take_over(count)
             await kills.all(self.size.kill_points)
             self.say(f"killed one of {count} at {len(self.size.kill_points)} points")
+            self.done()
 
-    async def _phase(self, name: str, work: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    async def _phase(self, name: str, work: Work) -> None:
         scene, loop = self.scene, asyncio.get_running_loop()
         await scene.counts.read()
         before, began_s = scene.counts.total, loop.time()
@@ -137,6 +151,7 @@ class Campaign:
             extra=extra,
         )  # fmt: skip
         self.phases.append(phase)
+        self.done()
         reviews = phase.counted["code 200"]
         self.say(
             f"{name}: {took_s:.0f} s, {reviews} reviews ({reviews / took_s:.0f}/s), "

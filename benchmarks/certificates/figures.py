@@ -27,7 +27,7 @@ def figures(phases: Sequence[Phase], ends: Sequence[Ended], **about: object) -> 
     return {
         **about,
         "reviews": reviews,
-        "reviews_per_s": round(reviews / sum(phase.took_s for phase in phases), 1),
+        "reviews_per_s": round(reviews / max(sum(phase.took_s for phase in phases), 1.0), 1),
         "failed_reviews": sum(phase.failed for phase in steady),
         "failed_while_emptied": sum(phase.failed for phase in emptied),
         "emptied_longest_ms": max((phase.extra["longest_ms"] for phase in emptied), default=0.0),

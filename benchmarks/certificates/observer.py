@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sharing.cluster.client import Client
 
 NAME: Final = f"{SERVICE}.{NAMESPACE}.svc"
-_PERIOD_S: Final = 0.02
+_PERIOD_S: Final = 0.05
 _TIMEOUT_S: Final = 3.0
 
 
