@@ -51,14 +51,14 @@ def main(*, quick: bool, rate: float | None, only: tuple[str, ...], file: Path |
     folder = leftovers.make_folder()
     try:
         with ControlPlane(folder, api_flags=API_FLAGS) as plane:
-            text = asyncio.run(_run(plane, folder, size, only, file))
+            text = asyncio.run(_run(plane, folder, size, only=only, file=file))
     finally:
         shutil.rmtree(folder)
     print(text)
 
 
 async def _run(
-    plane: ControlPlane, folder: Path, size: Size, only: tuple[str, ...], file: Path | None
+    plane: ControlPlane, folder: Path, size: Size, *, only: tuple[str, ...], file: Path | None
 ) -> str:
     home = folder / "scene"
     home.mkdir()
