@@ -26,6 +26,10 @@ KEY: Final = "main.gpu.sharing/fraction"
 SERVER_SIDE: Final = ("--server-side",)
 
 
+REAL_ONLY: Final = pytest.mark.parametrize("kubeconfig", EITHER[1:], indirect=True)
+"""For what follows from the other tests, where the embedded server is concerned."""
+
+
 @pytest.fixture(params=EITHER)
 async def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Path]:
     """An administrator's way into an API server."""
@@ -108,6 +112,7 @@ async def test_a_whole_gpu_in_place_of_a_fraction_is_whole(kubectl: Kubectl) -> 
     assert await stored(kubectl) == ({"cpu": "1", GPU: "1"}, {"mine": "1"}, None)
 
 
+@REAL_ONLY
 async def test_a_whole_gpu_applied_by_the_server_needs_the_fraction_taken_off(
     kubectl: Kubectl,
 ) -> None:
@@ -120,6 +125,7 @@ async def test_a_whole_gpu_applied_by_the_server_needs_the_fraction_taken_off(
     assert await stored(kubectl) == ({"cpu": "1", GPU: "1"}, {"mine": "1"}, None)
 
 
+@REAL_ONLY
 @pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
 async def test_the_author_s_own_key_is_never_overwritten(
     kubectl: Kubectl, how: tuple[str, ...]
@@ -132,6 +138,7 @@ async def test_the_author_s_own_key_is_never_overwritten(
     assert await stored(kubectl) == first
 
 
+@REAL_ONLY
 async def test_other_verbs_keep_what_was_applied(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", stdin=deployment("250m"))
     first = await stored(kubectl)
@@ -143,6 +150,7 @@ async def test_other_verbs_keep_what_was_applied(kubectl: Kubectl) -> None:
     assert (await stored(kubectl))[:2] == HALF
 
 
+@REAL_ONLY
 async def test_server_side_after_client_side_conflicts_as_for_any_user(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", stdin=deployment("250m"))
     first = await stored(kubectl)
