@@ -27,9 +27,7 @@ from webhook.review import MalformedReviewError, parse_review
 
 _LONGEST: Final = 32 * 1024
 """Bytes of a body that is remembered."""
-_MOST: Final = 256
-"""How many are: 8 MiB at the most."""
-_MOST_MET: Final = 4096
+_COLD_PACE: Final = 4
 _BEGIN: Final = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"'
 _UID: Final = re.compile(rb'[0-9a-f-]{36}(?=")')
 _VOLUME: Final = b'"kube-api-access-'
@@ -48,32 +46,49 @@ Value = TypeVar("Value")
 
 
 class Twins:
-    """What bodies said that came more than once. Bounded; the oldest are forgotten first."""
+    """What bodies said that came more than once. Bounded; the oldest are forgotten first.
 
-    def __init__(self) -> None:
+    Args:
+        most: Bodies that are remembered, 8 MiB at the most.
+        most_met: Bodies that are known to have come, by their hashes.
+        cold: After so many bodies in a row without a twin only each fourth one is looked at,
+            until one has a twin again.
+    """
+
+    def __init__(self, *, most: int = 256, most_met: int = 4096, cold: int = 64) -> None:
+        self._most, self._most_met, self._cold = most, most_met, cold
         self._readings: dict[bytes, Reading | None] = {}
         self._met: dict[int, None] = {}
         """Hashes of bodies that came once: most never come again, and to keep them costs."""
+        self._strangers = 0
+        """Bodies in a row that had no twin."""
 
     def recall(self, body: bytes) -> tuple[str, Reading] | None:
         """The uid of a body and what it says; None for one that has to be read by itself."""
         if len(body) > _LONGEST or not body.startswith(_BEGIN):
             return None
         uid = _UID.match(body, len(_BEGIN))
-        if uid is None:
+        if uid is None or self._is_passed_over():
             return None
         marked = _marked(body, uid.end())
         reading = self._readings.get(marked) or self._meet(marked)
-        return None if reading is None else (uid[0].decode("ascii"), reading)
+        if reading is None:
+            return None
+        self._strangers = 0
+        return uid[0].decode("ascii"), reading
+
+    def _is_passed_over(self) -> bool:
+        self._strangers += 1
+        return self._strangers > self._cold and self._strangers % _COLD_PACE != 0
 
     def _meet(self, marked: bytes) -> Reading | None:
         """What a body says that is not the first one of its kind."""
         known = hash(marked)
         if known not in self._met:
-            _put(self._met, known, None, _MOST_MET)
+            _put(self._met, known, None, self._most_met)
             return None
         if marked not in self._readings:
-            _put(self._readings, marked, _read(marked), _MOST)
+            _put(self._readings, marked, _read(marked), self._most)
         return self._readings[marked]
 
 

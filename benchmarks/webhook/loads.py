@@ -14,8 +14,10 @@ from benchmarks.webhook.reviews import UID, ReviewInput
 
 CONNECTIONS: Final = 16
 """Of the closed loop; an API server keeps up to 25."""
-_CALIBRATION: Final = 20
-_FEWEST: Final = 20
+_CALIBRATION: Final = 4 * CONNECTIONS
+"""Also what warms up at the least: a handshake costs ten reviews, so all are to be over before."""
+_FEWEST: Final = 100
+"""Of one measurement, so that what a server does now and then does not count too much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ class Bench:
             "closed",
             **self._call(name, asked),
             connections=CONNECTIONS,
-            warm_up=max(_CALIBRATION // 2, requests // 10),
+            warm_up=max(_CALIBRATION, requests // 10),
             requests=requests,
             fresh=fresh,
         )

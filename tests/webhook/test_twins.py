@@ -189,19 +189,29 @@ def test_another_policy_is_another_answer_for_a_twin() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    known = Twins()
-    for number in range(twins._MOST_MET + 10):
-        made = pod({"note": str(number)})
-        body = body_of(made)
+    known = Twins(most=4, most_met=8, cold=10**9)
+    for number in range(12):
+        body = body_of(pod({"note": str(number)}))
         known.recall(body)
-        if number < twins._MOST + 10:
+        if number < 6:
             known.recall(body)
     long = body_of(pod({"note": "x" * twins._LONGEST}))
 
     assert known.recall(long) is None
     assert known.recall(long) is None
-    assert len(known._readings) == twins._MOST
-    assert len(known._met) == twins._MOST_MET
+    assert len(known._readings) == 4
+    assert len(known._met) == 8
+
+
+def test_twins_are_found_soon_among_bodies_that_have_none() -> None:
+    known = Twins()
+    for number in range(200):
+        assert known.recall(body_of(pod({"note": str(number)}))) is None
+
+    found = [known.recall(body_of(with_token(SUFFIXES[0]))) is not None for _ in range(20)]
+
+    assert found.index(True) <= 2 * twins._COLD_PACE
+    assert all(found[found.index(True) :])
 
 
 def test_only_ends_that_an_api_server_makes_up_are_passed_over() -> None:
