@@ -15,7 +15,7 @@ from sharing.controller.controller import Controller, ControllerSettings
 from sharing.nvml.simulator import operate
 from tests.support.agent_bench import DEADLINE_S, NodeBench, node_bench
 
-KILLS = 25
+KILLS = 12
 LAYOUTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     ({"mode": "time-slicing", "sizes": {"1of2": 2}}, {"gpu.sharing/timeslice-1of2": 4}),
     ({"mode": "time-slicing", "sizes": {"1of4": 4}}, {"gpu.sharing/timeslice-1of4": 8}),

@@ -13,7 +13,7 @@ import pytest
 from tests.support.agent_bench import node_bench
 from tests.support.nodelife import NodeLife
 
-LIVES = int(os.environ.get("AGENT_HISTORIES", "2"))
+LIVES = int(os.environ.get("AGENT_HISTORIES", "1"))
 STEPS = 40 if LIVES > 2 else 15
 NODES = [["H100-80GB", "A100-40GB"], ["2xH100-80GB"], ["H100-80GB"], ["2xA100-40GB"]]
 
