@@ -24,6 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
+from sharing.cluster.errors import ForbiddenError
 from sharing.cluster.kind import GPU_LAYOUTS, GPU_NODES, PODS
 from sharing.errors import UnavailableError
 from sharing.mode import Mode
@@ -148,10 +149,19 @@ class Scene:
         self.pods += 1
         name = f"m{self.pods}"
         annotations = {"gpu.sharing/fraction": "1/4"}
-        await self.trial.create({
+        pod = {
             "metadata": {"name": name, "namespace": mode.value, "annotations": annotations},
             "spec": {"containers": [{"name": "main", "image": IMAGE}]},
-        })  # fmt: skip
+        }
+
+        async def admitted() -> bool:
+            try:
+                await self.trial.create(pod)
+            except ForbiddenError:
+                return False  # nothing is offered at this moment; controllers ask again
+            return True
+
+        await eventually(f"{name} is admitted", admitted, timeout_s=_SETTLE_S)
         return mode.value, name
 
     async def leave(self) -> None:
