@@ -5,9 +5,6 @@ Source: ``pkg/apis/admissionregistration/validation/validation.go``.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import ssl
 from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,6 +21,7 @@ from embedded.apiserver.status import (
 )
 
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_SELECTORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _MAX_CONDITIONS: Final = 64
 _MAX_TIMEOUT_S: Final = 30
@@ -87,9 +85,23 @@ def _one_webhook(webhook: Json, name: str, where: str) -> list[Cause]:
     causes += _choice_causes(webhook, where)
     causes += _client_causes(section(webhook, "clientConfig"), f"{where}.clientConfig")
     causes += _rules_causes(entries(webhook, "rules"), f"{where}.rules")
+    causes += _selector_causes(webhook, where)
     return causes + condition_causes(
         entries(webhook, "matchConditions"), f"{where}.matchConditions"
     )
+
+
+def _selector_causes(webhook: Json, where: str) -> list[Cause]:
+    return [
+        invalid_value(
+            f"{where}.{key}.matchExpressions[{index}].operator",
+            each.get("operator"),
+            "not a valid selector operator",
+        )
+        for key in ("namespaceSelector", "objectSelector")
+        for index, each in enumerate(entries(webhook, key, "matchExpressions"))
+        if each.get("operator") not in _SELECTORS
+    ]
 
 
 def _choice_causes(webhook: Json, where: str) -> list[Cause]:
@@ -113,11 +125,8 @@ def _client_causes(config: Json, where: str) -> list[Cause]:
     if has_url:
         parts = urlsplit(str(config["url"]))
         if parts.scheme != "https":
-            causes.append(
-                invalid_value(
-                    f"{where}.url", config["url"], "'https' is the only allowed URL scheme"
-                )
-            )
+            why = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
+            causes.append(invalid_value(f"{where}.url", parts.scheme, why))
         if not parts.hostname:
             causes.append(invalid_value(f"{where}.url", config["url"], "host must be specified"))
         if parts.query or parts.fragment or parts.username:
@@ -129,29 +138,11 @@ def _client_causes(config: Json, where: str) -> list[Cause]:
                 )
             )
     causes += [
-        required(f"{where}.service.{key}", f"service {key} is required")
+        required(f"{where}.service.name")  # upstream names this one for both
         for key in ("name", "namespace")
         if has_service and not section(config, "service").get(key)
     ]
-    bundle = config.get("caBundle")
-    if bundle and not _is_bundle(str(bundle)):
-        causes.append(
-            invalid_value(
-                f"{where}.caBundle",
-                "…",
-                "unable to load root certificates: unable to parse bytes as PEM block",
-            )
-        )
     return causes
-
-
-def _is_bundle(text: str) -> bool:
-    try:
-        pem = base64.b64decode(text, validate=True).decode("ascii")
-        ssl.create_default_context(cadata=pem)
-    except (binascii.Error, UnicodeDecodeError, ssl.SSLError, ValueError):
-        return False
-    return True
 
 
 def _rules_causes(rules: Iterable[Json], where: str) -> list[Cause]:
@@ -170,8 +161,8 @@ def _rules_causes(rules: Iterable[Json], where: str) -> list[Cause]:
                     )
                 )
         causes += [
-            not_supported(f"{where}[{index}].operations", operation, _OPERATIONS)
-            for operation in rule.get("operations") or ()
+            not_supported(f"{where}[{index}].operations[{number}]", operation, _OPERATIONS)
+            for number, operation in enumerate(rule.get("operations") or ())
             if operation not in _OPERATIONS
         ]
         if rule.get("scope") not in {"*", "Cluster", "Namespaced"}:

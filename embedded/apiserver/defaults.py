@@ -119,6 +119,28 @@ def _pod(pod: Json) -> None:
                     _set(port, hostPort=port["containerPort"])
 
 
+def _event(event: Json) -> None:
+    """What Go writes although it is empty."""
+    _set(event, source={}, firstTimestamp=None, lastTimestamp=None, eventTime=None)
+    _set(event, reportingComponent="", reportingInstance="")
+
+
+_NODE_FACTS: Final = (
+    "architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion",
+    "kubeletVersion", "machineID", "operatingSystem", "osImage", "systemUUID",
+)  # fmt: skip
+
+
+def _node(node: Json) -> None:
+    """Structs that Go writes although they are empty."""
+    _set(node, spec={}, status={})
+    status = node["status"]
+    _set(status, daemonEndpoints={"kubeletEndpoint": {"Port": 0}}, nodeInfo={})
+    _set(status["nodeInfo"], **dict.fromkeys(_NODE_FACTS, ""))
+    for condition in entries(status, "conditions"):
+        _set(condition, lastHeartbeatTime=None, lastTransitionTime=None)
+
+
 def _template(holder: Json) -> None:
     template = holder.get("template")
     if isinstance(template, dict):
@@ -273,6 +295,8 @@ def _priority_class(obj: Json) -> None:
 
 _BY_KIND: Final[dict[str, Callable[[Json], None]]] = {
     "Pod": _pod,
+    "Node": _node,
+    "Event": _event,
     "PodTemplate": _template,
     "ReplicationController": _replicas,
     "Deployment": _deployment,

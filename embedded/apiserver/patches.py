@@ -175,7 +175,25 @@ def _merge_list(current: Any, patch: list[Any], owner: str, field: str) -> list[
                 f"error decoding patch: map: {item!r} does not contain declared merge key: {key}"
             )
         present = _merge_item(present, item, key, inner)
-    return present
+    order = [item.get(key) for item in current or [] if isinstance(item, dict)]
+    return _in_order(present, [item[key] for item in patch], order, key)
+
+
+def _in_order(merged: list[Any], patched: list[Any], before: list[Any], key: str) -> list[Any]:
+    """Items as upstream leaves them: those of the patch first, unless they stood behind others.
+
+    Source: apimachinery, ``strategicpatch``, normalizeElementOrder and mergeSortedSlice.
+    """
+    by_key = {str(item.get(key)): item for item in merged}
+    right = [by_key[str(name)] for name in dict.fromkeys(patched) if str(name) in by_key]
+    left = [item for item in merged if item.get(key) not in patched]
+    rank = {str(name): index for index, name in enumerate(before)}
+    result = []
+    while left and right:
+        first, second = rank.get(str(left[0].get(key))), rank.get(str(right[0].get(key)))
+        takes_left = first is not None and second is not None and first < second
+        result.append(left.pop(0) if takes_left else right.pop(0))
+    return result + left + right
 
 
 def _merge_item(present: list[Any], item: Json, key: str, inner: str) -> list[Any]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from embedded.apiserver.fieldowners import Write
 from embedded.apiserver.kinds import ResourceKind
 from embedded.apiserver.objects import Json, meta, name_of, namespace_of
 from embedded.apiserver.status import StatusError, bad_request, conflict, invalid, invalid_value
+
+_READ_FIRST: Final = frozenset({"leases.coordination.k8s.io"})
+"""Built-in kinds without AllowUnconditionalUpdate, of those that are served here."""
 
 
 def check_identity(new: Json, old: Json, kind: ResourceKind) -> None:
@@ -49,7 +53,8 @@ def demanded_revision(new: Json, kind: ResourceKind, write: Write | None) -> str
             no revision.
     """
     demanded = str(meta(new).get("resourceVersion") or "")
-    if not demanded and kind.custom and write is not None and write.whole:
+    conditional = kind.custom or kind.qualified in _READ_FIRST
+    if not demanded and conditional and write is not None and write.whole:
         why = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
         named = replace(kind, kind=kind.plural)
         error = invalid(named, name_of(new), [why])

@@ -131,6 +131,10 @@ def _paths(*names: str) -> dict[str, Callable[[Json], str]]:
     return {name: _at(*name.split(".")) for name in names}
 
 
+def _unschedulable(obj: Json) -> bool:
+    return bool(section(obj, "spec").get("unschedulable"))
+
+
 # Which fields a kind can be selected by: the registries' GetAttrs/ToSelectableFields.
 _SELECTABLE: Final[dict[str, dict[str, Callable[[Json], str]]]] = {
     "pods": _paths(
@@ -156,7 +160,7 @@ _SELECTABLE: Final[dict[str, dict[str, Callable[[Json], str]]]] = {
         "type",
     )
     | {"source": _at("source", "component")},
-    "nodes": _paths("spec.unschedulable"),
+    "nodes": {"spec.unschedulable": lambda obj: str(_unschedulable(obj)).lower()},
     "namespaces": _paths("status.phase"),
     "secrets": _paths("type"),
     "services": _paths("spec.clusterIP", "spec.type"),

@@ -14,14 +14,15 @@ from typing import Any, Final
 from embedded.apiserver import (
     configrules,
     definitionrules,
+    noderules,
     podrules,
     podupdates,
+    recordrules,
     schemarules,
 )
 from embedded.apiserver.kinds import ResourceKind
 from embedded.apiserver.metadata import immutable_metadata_causes
 from embedded.apiserver.objects import Json, deep_copy, entries, meta, own_meta, section
-from embedded.apiserver.quantities import amount
 from embedded.apiserver.status import (
     Cause,
     field_forbidden,
@@ -132,7 +133,8 @@ def update_causes(kind: ResourceKind, new: Json, old: Json, subresource: str) ->
     if subresource == "ephemeralcontainers":
         return causes + _ephemeral_update_causes(new, old)
     if subresource == "status":
-        return causes + _status_causes(kind, new)
+        amounts = noderules.status_causes(new) if kind.qualified == "nodes" else []
+        return causes + amounts
     rules = _UPDATE_RULES.get(kind.qualified)
     return causes + (rules(new, old) if rules is not None else create_causes(kind, new))
 
@@ -161,22 +163,6 @@ def _ephemeral_update_causes(new: Json, old: Json) -> list[Cause]:
                     "existing ephemeral containers may not be removed or changed",
                 )
             )
-    return causes
-
-
-def _status_causes(kind: ResourceKind, new: Json) -> list[Cause]:
-    """Extended resources of a node come in whole numbers (ValidateNodeResource…)."""
-    causes: list[Cause] = []
-    if kind.qualified != "nodes":
-        return causes
-    for part in ("capacity", "allocatable"):
-        for name, value in section(new, "status", part).items():
-            if podrules.is_extended(name) and not str(value).isdecimal():
-                number = amount(str(value))
-                if number < 0 or number.denominator != 1:
-                    causes.append(
-                        invalid_value(f"status.{part}.{name}", value, "must be an integer")
-                    )
     return causes
 
 
@@ -314,6 +300,9 @@ _FINISH: Final[dict[str, Callable[[Json], Any]]] = {
     "jobs.batch": _finish_job,
 }
 _CREATE_RULES: Final[dict[str, _CauseRules]] = {
+    "nodes": noderules.node_causes,
+    "events": recordrules.event_causes,
+    "leases.coordination.k8s.io": recordrules.lease_causes,
     "pods": podrules.pod_causes,
     "deployments.apps": _workload_causes,
     "replicasets.apps": _workload_causes,

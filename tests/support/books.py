@@ -242,13 +242,15 @@ async def watched(
 ) -> AsyncIterator[list[str]]:
     """Look at the kubelet's account all the time; whatever was ever wrong is in the list.
 
-    A kubelet that does not answer is asked again later.
+    A kubelet that does not answer is asked again later. It lists pod after pod while devices go
+    from one to the next, so that only what two answers in a row say counts.
     """
     found: dict[str, None] = {}
     said: list[str] = []
     looked = asyncio.Event()
 
     async def look() -> None:
+        before: tuple[str, ...] = ()
         while True:
             try:
                 kubelet = await read_kubelet(pod_resources)
@@ -256,7 +258,9 @@ async def watched(
                 pass
             else:
                 machine = Store(gpus).read()
-                found.update(dict.fromkeys(double_bookings(kubelet, machine, rebooted=rebooted())))
+                now = double_bookings(kubelet, machine, rebooted=rebooted())
+                found.update(dict.fromkeys(each for each in now if each in before))
+                before = now
                 looked.set()
             await asyncio.sleep(_PERIOD_S)
 

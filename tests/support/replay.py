@@ -30,8 +30,7 @@ _WORDS: Final = (
     (re.compile(r"json parse error: .*", re.DOTALL), "json parse error"),
     (re.compile(r"error encoding patch: yaml: .*", re.DOTALL), "error encoding patch: yaml"),
     (re.compile(r"continue key is not valid.*", re.DOTALL), "continue key is not valid"),
-    (re.compile(r'patch: Invalid value: "\{.*\}"'), 'patch: Invalid value: "OBJECT"'),
-    (re.compile(r'^Invalid value: "\{.*\}": '), 'Invalid value: "OBJECT": '),
+    (re.compile(r'Invalid value: "(\{.*|map\[.*\])": '), 'Invalid value: "OBJECT": '),
     (re.compile(r"(?<=was previously negative\)).*", re.DOTALL), ""),
 )
 _REVISIONS: Final = frozenset({"resourceVersion"})
@@ -145,8 +144,9 @@ def _decoded(text: str) -> Any:
 
 
 def _at(value: Any, place: str) -> Any:
+    """A part of an answer; nothing where the answer was a refusal."""
     for word in place.split("."):
-        value = value[int(word)] if isinstance(value, list) else value[word]
+        value = value[int(word)] if isinstance(value, list) else value.get(word, {})
     return value
 
 

@@ -85,7 +85,7 @@ def _value(  # noqa: PLR0917 - a recursion over a value and its declaration
         wanted = fields.get(key)
         if wanted is None:
             seen.unknown.append(inner)
-        elif item is not None:
+        elif item is not None and not (item == {} and wanted[0] == "{"):  # Go's omitempty
             kept[key] = _value(item, wanted, inner, declared, seen)
     return kept
 
