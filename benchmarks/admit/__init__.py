@@ -1,0 +1,1 @@
+"""``gpu-sharing admit`` over a folder of many manifests, as CI runs it."""
