@@ -18,7 +18,7 @@ import pytest
 
 from tests.cluster import leftovers
 from tests.cluster.box import cgroups
-from tests.cluster.box.box import Box
+from tests.cluster.box.box import Box, BoxError
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.identity import identity_of, is_alive
 from tests.cluster.needs import SWITCH, Tier
@@ -40,7 +40,7 @@ with ControlPlane(pathlib.Path(sys.argv[1])) as running:
 """,
     Tier.NODE: """
 import json, sys
-from tests.cluster.box.box import Box
+from tests.cluster.box.box import Box, BoxError
 with Box() as running:
     pids = [running.pid, running.keeper_pid]
     print(json.dumps({"pids": pids, "folder": str(running.spec.folder)}), flush=True)
@@ -101,6 +101,22 @@ def test_a_box_that_is_stopped_leaves_nothing() -> None:
     assert _cgroups_of(keeper) == []
     assert not box.spec.folder.exists()
     assert Path("/proc/self/mountinfo").read_text() == mounts
+
+
+@pytest.mark.cluster(Tier.NODE)
+def test_a_box_that_ends_by_itself_is_told() -> None:
+    box = Box()
+    box.start()
+    os.kill(box.pid, signal.SIGKILL)
+    until("its keeper is done", lambda: not _is_at_work(box.keeper_pid), timeout_s=GONE_S)
+
+    with pytest.raises(BoxError, match="the box ended by itself with "):
+        box.stop()
+    assert not box.spec.folder.exists()
+
+
+def _is_at_work(pid: int) -> bool:
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
 
 
 @pytest.mark.cluster(Tier.NODE)

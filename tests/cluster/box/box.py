@@ -6,6 +6,7 @@ the box's folder, and a webhook of a test listens inside through a socket that t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -106,7 +107,8 @@ class Box:
         try:
             self.start()
         except BaseException:
-            self.stop()
+            with contextlib.suppress(BoxError):  # why it did not start is the one to tell
+                self.stop()
             raise
         return self
 
@@ -174,7 +176,7 @@ class Box:
             _, code = self._keeper.communicate(keeper.STOP, _END_TIMEOUT_S), self._keeper.returncode
             self._keeper = None
         self._listener.close()
-        said = self.log_tail("keeper")
+        said = f"{self.log_tail('keeper')}\n{self.log_tail('init')}"
         if self.keep_logs is not None and self.spec.logs.exists():
             shutil.copytree(self.spec.logs, self.keep_logs, dirs_exist_ok=True)
         shutil.rmtree(self.spec.folder)

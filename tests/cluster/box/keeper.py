@@ -42,13 +42,15 @@ def main() -> None:
         group.enter()  # what is started from here begins inside
         child = _start(folder, descriptors)
         group.leave()
-        orphaned = threading.Event()
-        threading.Thread(target=_obey, args=(child, orphaned), daemon=True).start()
-        child.wait()
+        told, orphaned = threading.Event(), threading.Event()
+        threading.Thread(target=_obey, args=(child, told, orphaned), daemon=True).start()
+        code = child.wait()
     finally:
         until("the box's cgroups are empty", group.remove, timeout_s=_END_TIMEOUT_S)
     if orphaned.is_set():
         shutil.rmtree(folder, ignore_errors=True)
+    elif not told.is_set():
+        sys.exit(f"the box ended by itself with {code}")
 
 
 def _start(folder: str, descriptors: list[str]) -> subprocess.Popen[bytes]:
@@ -67,10 +69,15 @@ def _start(folder: str, descriptors: list[str]) -> subprocess.Popen[bytes]:
     return child
 
 
-def _obey(child: subprocess.Popen[bytes], orphaned: threading.Event) -> None:
-    """Wait for the test run's word, or its end."""
-    if sys.stdin.buffer.readline() != STOP:
-        orphaned.set()
+def _obey(child: subprocess.Popen[bytes], told: threading.Event, orphaned: threading.Event) -> None:
+    """Wait for the test run's word, or its end.
+
+    By descriptor: a thread that waits in a buffered reader breaks the interpreter's shutdown.
+    """
+    heard = b""
+    while not heard.endswith(b"\n") and (more := os.read(sys.stdin.fileno(), len(STOP))):
+        heard += more
+    (told if heard == STOP else orphaned).set()
     child.kill()
 
 
