@@ -77,7 +77,7 @@ def agent(with_crds: Box, identities: dict[str, Path]) -> Iterator[Box]:
         "--mps-dir": folder / "mps",
     }
     words = [str(word) for option in options.items() for word in option]
-    process = box.start_outside("agent", (*COMMAND, "agent", *words))
+    process = box.start_outside("agent", (*COMMAND, "agent", "--end-mps", *words))
     until(
         "the agent is ready",
         lambda: "agent is ready" in box.log_tail("agent"),
