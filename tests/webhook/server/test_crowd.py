@@ -184,7 +184,8 @@ async def test_a_hostile_crowd_costs_bounded_memory_and_keeps_nobody_out(target:
     assert answer["response"]["allowed"] is True
     assert answered >= CROWD // 50
     assert target.peak_mib < MOST_MEMORY_MIB
-    expected = {"slow": {408, 503, 0}, "endless": {413, 503}, "bomb": {415, 503}}
+    # On a busy machine an endless body meets its deadline before its limit.
+    expected = {"slow": {408, 503, 0}, "endless": {408, 413, 503}, "bomb": {415, 503}}
     expected["deep"] = {400, 503}
     seen: dict[str, set[int]] = {}
     for kind, status in target.answers:
