@@ -135,6 +135,7 @@ def test_a_label_in_place_of_an_annotation_is_told() -> None:
     manifest = pod(container(limits={GPU: "1"}))
     manifest["metadata"]["labels"] = {
         "gpu.sharing/fraction": "0.5", "main.gpu.sharing/mode": "mps", "app.gpu.sharing": "x",
+        "notgpu.sharing/mode": "mps",
     }  # fmt: skip
     assert warned(manifest) == [
         "label gpu.sharing/fraction is not read: write it as an annotation",
