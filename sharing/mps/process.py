@@ -36,19 +36,19 @@ class DaemonProcess:
 
     Args:
         pid: Its process id, which is its group's too.
+        version: What it speaks.
         child: Its handle if we started it, so that it is reaped.
 
     Raises:
         OSError: The process is gone already.
     """
 
-    def __init__(self, pid: int, child: _Detached | None = None) -> None:
+    def __init__(self, pid: int, version: MpsVersion, child: _Detached | None = None) -> None:
         self.pid = pid
+        self.version = version
         self._child = child
         self._ended = asyncio.Event()
         self._pidfd = os.pidfd_open(pid)
-        self.version = _version(pid)
-        """What it speaks, which an earlier agent decided."""
         asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
     def _on_end(self) -> None:
@@ -97,7 +97,7 @@ async def start(program: MpsProgram, folders: DaemonFolders, wanted: WantedDaemo
         MpsError: The program cannot be run, or its folders cannot be made.
     """
     child = await asyncio.to_thread(_spawn, program, folders, wanted)
-    return DaemonProcess(child.pid, child)
+    return DaemonProcess(child.pid, program.version, child)
 
 
 def _spawn(program: MpsProgram, folders: DaemonFolders, wanted: WantedDaemon) -> _Detached:
@@ -132,7 +132,7 @@ def find(program: MpsProgram, folders: DaemonFolders) -> DaemonProcess | None:
     try:
         pid = int(folders.pid_file.read_text().strip())
         if pid > 1 and _serves(pid, program, folders):
-            return DaemonProcess(pid)
+            return DaemonProcess(pid, _version(pid))
     except (OSError, ValueError):  # no file, no such process, or a file of nonsense: none lives
         pass
     return None
@@ -148,7 +148,10 @@ def _serves(pid: int, program: MpsProgram, folders: DaemonFolders) -> bool:
 
 
 def _version(pid: int) -> MpsVersion:
-    """What a daemon speaks, by the variable that it was started with."""
+    """What a daemon speaks that an earlier agent started, by its variables.
+
+    They are readable only a moment after a program has begun, so this is not asked of our own.
+    """
     try:
         env = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
