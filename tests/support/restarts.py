@@ -167,8 +167,9 @@ class Scene:
     async def leave(self) -> None:
         """End: the layout, the cordon and the pods as they were before, and all books right."""
         await self.trial.delete(*self.residents)
-        await self.trial.client.patch(GPU_LAYOUTS, "all", {"spec": {"gpus": list(LAYOUT)}})
+        # Before the layout: it writes the spec as it was read, and must not meet the controller.
         await self._cordon(on=False)
+        await self.trial.client.patch(GPU_LAYOUTS, "all", {"spec": {"gpus": list(LAYOUT)}})
         await self.trial.counts_agree(lambda offered: offered == self.before)
 
     # -- acts
