@@ -150,7 +150,7 @@ async def test_a_daemon_that_hangs_is_not_ready_then_restarted(make: Make, fault
 
 
 async def test_limits_that_somebody_changed_are_set_again(make: Make) -> None:
-    daemons = make()
+    daemons = make(patience=replace(QUICK, answer_s=20))
     await daemons.apply([wanted()])
     assert await daemons.wait_ready(GPU, 20)
     folders = daemons.folders(GPU)

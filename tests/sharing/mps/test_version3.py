@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import tomllib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from tests.support.plugin_mps import wanted as wanted2
 from tests.support.plugin_waiting import eventually
 
 GPU = "GPU-a"
+PATIENT = replace(QUICK, answer_s=20)
+"""A machine that does other work is not taken for a daemon that is silent."""
 MEMORY_MIB = 16384
 Make = Callable[..., MpsDaemons]
 
@@ -50,7 +53,7 @@ async def make3(folder: Path, faults: Faults) -> AsyncIterator[Make]:
     program = stand_in({"GPU_SHARING_MPS_FAULTS": str(faults.path)}).speaking(MpsVersion.V3)
 
     def one() -> MpsDaemons:
-        made.append(MpsDaemons(folder / "mps", program=program, patience=QUICK))
+        made.append(MpsDaemons(folder / "mps", program=program, patience=PATIENT))
         return made[-1]
 
     yield one
