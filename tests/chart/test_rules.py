@@ -23,7 +23,12 @@ from sharing.node.health import HealthPolicy
 from sharing.node.xidfile import read_table
 from tests.chart import rendering
 from webhook.guardpolicies import guard_policies
-from webhook.registration import SYSTEM_NAMESPACES, client_by_service, configuration
+from webhook.registration import (
+    SYSTEM_NAMESPACES,
+    TEMPLATE_SYSTEMS,
+    client_by_service,
+    configuration,
+)
 from webhook.server import PATH
 from webhook.settings import ServerSettings
 from webhook.templatepaths import parse_template_paths
@@ -113,7 +118,12 @@ def test_templates_of_others_are_looked_at_without_making_anything_wait() -> Non
 
     assert entry["failurePolicy"] == "Ignore"
     assert [each["name"] for each in entry["matchConditions"]] == ["not-a-kubelet"]
-    assert {("ray.io", "rayjobs"), ("jobset.x-k8s.io", "jobsets")} < sent
+    assert {
+        (group, resource)
+        for system in TEMPLATE_SYSTEMS.values()
+        for group, resources in system.items()
+        for resource in resources
+    } < sent, "the chart knows fewer projects than the webhook"
     assert ("batch.volcano.sh", "jobs") in sent
     assert {resource.rstrip("s") for _, resource in sent} <= {
         kind.partition(".")[0].lower() for kind in template_paths()
@@ -318,13 +328,16 @@ def test_simulated_gpus_need_nothing_privileged() -> None:
 
 @every_set
 def test_each_host_path_and_right_of_the_agent_has_its_reason_above_it(values: str) -> None:
-    text = (rendering.CHART / "templates" / "agent" / "daemonset.yaml").read_text("utf-8")
+    folder = rendering.CHART / "templates" / "agent"
+    text = "".join(
+        (folder / name).read_text("utf-8") for name in ("daemonset.yaml", "_volumes.tpl")
+    )
     volumes = rendering.the(values, "DaemonSet", "gpu-sharing-agent")["spec"]["template"]["spec"][
         "volumes"
     ]
 
     for volume in volumes:
-        assert re.search(rf"^ +# .+\n +- name: {volume['name']}\n", text, re.MULTILINE), volume
+        assert re.search(rf"^ *# .+\n *- name: {volume['name']}\n", text, re.MULTILINE), volume
     assert "# SYS_ADMIN:" in text
     assert re.search(r"^ +# .+\n( +# .+\n)* +hostPID: true$", text, re.MULTILINE)
 

@@ -10,13 +10,19 @@ mig-configs.yaml: |
 {{- end }}
 {{- end }}
 
-{{/* Arguments that not every agent gets: those files, and simulated GPUs. */}}
+{{/* Arguments that not every agent gets: those files, simulated GPUs, choices. */}}
 {{- define "gpu-sharing.agentOptions" -}}
 {{- if .Values.agent.healthPolicy }}
 - --health-policy=/etc/gpu-sharing/health.toml
 {{- end }}
 {{- if .Values.agent.migConfigs }}
 - --honour-mig-config-label=/etc/gpu-sharing/mig-configs.yaml
+{{- end }}
+{{- if not .Values.agent.shareMetrics }}
+- --no-share-metrics
+{{- end }}
+{{- if .Values.agent.enforceMemory }}
+- --enforce-memory
 {{- end }}
 {{- if ne .Values.agent.driver "nvml" }}
 - --simulate={{ .Values.agent.simulated.boards }}

@@ -1,8 +1,9 @@
 {{/* Rules for the kinds of others whose pod templates are looked at, a YAML list. */}}
 {{- define "gpu-sharing.templateRules" -}}
 {{- $known := dict
+  "argo" (dict "argoproj.io" (list "rollouts"))
   "jobset" (dict "jobset.x-k8s.io" (list "jobsets"))
-  "kubeflow" (dict "kubeflow.org" (list "pytorchjobs" "tfjobs" "mpijobs" "xgboostjobs"))
+  "kubeflow" (dict "kubeflow.org" (list "pytorchjobs" "tfjobs" "mpijobs" "xgboostjobs" "paddlejobs" "jaxjobs"))
   "leaderworkerset" (dict "leaderworkerset.x-k8s.io" (list "leaderworkersets"))
   "ray" (dict "ray.io" (list "rayclusters" "rayjobs" "rayservices"))
 }}
