@@ -7,9 +7,8 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import click
 
@@ -30,6 +29,29 @@ _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(0, 86_400)
 _OF_WORKERS: Final = frozenset({"port", "workers", "worker_name"})
 """Options that each worker is given its own of."""
+
+
+class Asked(TypedDict):
+    """What the options say; None where one was not given."""
+
+    folder: str | None
+    kubeconfig: str | None
+    context: str
+    cert: str | None
+    key: str | None
+    certs_secret: str | None
+    service: str | None
+    client_ca: str | None
+    client_name: str | None
+    host: str
+    port: int
+    health_host: str
+    health_port: int | None
+    drain_delay: float | None
+    drain_timeout: float | None
+    template_paths: str | None
+    workers: int
+    worker_name: str
 
 
 @click.command(short_help="Serve admission reviews.")
@@ -95,27 +117,7 @@ _OF_WORKERS: Final = frozenset({"port", "workers", "worker_name"})
 )
 @click.option("--worker-name", default="", hidden=True, help="Of one of several workers.")
 @click.pass_obj
-def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
-    invocation: Invocation,
-    folder: str | None,
-    kubeconfig: str | None,
-    context: str,
-    cert: str | None,
-    key: str | None,
-    certs_secret: str | None,
-    service: str | None,
-    client_ca: str | None,
-    client_name: str | None,
-    host: str,
-    port: int,
-    health_host: str,
-    health_port: int | None,
-    drain_delay: float | None,
-    drain_timeout: float | None,
-    template_paths: str | None,
-    workers: int,
-    worker_name: str,
-) -> None:
+def webhook(invocation: Invocation, **asked: Unpack[Asked]) -> None:
     """Serve admission reviews over HTTPS until SIGTERM, then drain.
 
     The address is printed when the server is ready. Certificate and folder are looked at again
@@ -124,39 +126,36 @@ def webhook(  # noqa: PLR0913, PLR0917 - one parameter an option
     \b
       gpu-sharing webhook --static policies/ --cert tls.crt --key tls.key --port 8443
     """  # noqa: D301 - click wants the character itself
-    if folder is not None and (kubeconfig is not None or context):
+    if asked["folder"] is not None and (asked["kubeconfig"] is not None or asked["context"]):
         raise click.UsageError("--static needs no cluster: leave out --kubeconfig and --context")
-    if client_name is not None and client_ca is None:
-        raise click.UsageError(
-            "--client-name needs --client-ca: a name is worth what vouches for it"
-        )
     with _ended_at_once_by_sigterm():
-        from webhook import program
-        from webhook.settings import ServerSettings
-        from webhook.static import StaticSource
+        _run(invocation, asked)
 
-        settings = _settings(
-            ServerSettings(
-                host=host, port=port, reuse_port=bool(worker_name), health_host=health_host
-            ),
-            (health_port, drain_delay, drain_timeout),
-            is_static=folder is not None,
-        )
-        client = None if folder is not None else _client(kubeconfig, context)
-        tls = _context(client, client_ca, client_name)
-        credential = _credential((cert, key), (certs_secret, service), client, tls)
-        paths = _read_template_paths(template_paths)
-        source = StaticSource(Path(folder), paths) if folder is not None else None
-        logs.configure(debug=invocation.debug)
-        program.raise_file_limit()
-        if workers > 1:
-            _run_workers(workers, settings, invocation)
-            return
-        serving = program.Serving(
-            settings=settings, context=tls, credential=credential, announce=click.echo,
-            template_paths=paths, local_name=worker_name,
-        )  # fmt: skip
-        _serve(source, client, serving)
+
+def _run(invocation: Invocation, asked: Asked) -> None:
+    """Read what the options name, and serve."""
+    from webhook import program
+    from webhook.static import StaticSource
+
+    folder = asked["folder"]
+    settings = _settings(asked)
+    client = None if folder is not None else _client(asked["kubeconfig"], asked["context"])
+    tls = _context(client, asked["client_ca"], asked["client_name"])
+    credential = _credential(
+        (asked["cert"], asked["key"]), (asked["certs_secret"], asked["service"]), client, tls
+    )
+    paths = _read_template_paths(asked["template_paths"])
+    source = StaticSource(Path(folder), paths) if folder is not None else None
+    logs.configure(debug=invocation.debug)
+    program.raise_file_limit()
+    if asked["workers"] > 1:
+        _run_workers(asked["workers"], settings, invocation)
+        return
+    serving = program.Serving(
+        settings=settings, context=tls, credential=credential, announce=click.echo,
+        template_paths=paths, local_name=asked["worker_name"],
+    )  # fmt: skip
+    _serve(source, client, serving)
 
 
 @contextmanager
@@ -183,19 +182,20 @@ def _serve(source: StaticSource | None, client: Client | None, serving: Serving)
         asyncio.run(program.serve_live(client, serving))
 
 
-def _settings(
-    stated: ServerSettings,
-    chosen: tuple[int | None, float | None, float | None],
-    *,
-    is_static: bool,
-) -> ServerSettings:
+def _settings(asked: Asked) -> ServerSettings:
     """The settings, with what was not chosen as it suits a folder or a cluster."""
-    health_port, drain_delay, drain_timeout = chosen
-    return replace(
-        stated,
+    from webhook.settings import ServerSettings
+
+    is_static = asked["folder"] is not None
+    health_port = asked["health_port"]
+    return ServerSettings(
+        host=asked["host"],
+        port=asked["port"],
+        reuse_port=bool(asked["worker_name"]),
+        health_host=asked["health_host"],
         health_port=health_port if is_static or health_port is not None else 8080,
-        drain_delay_s=_chosen(drain_delay, 0.0 if is_static else 5.0),
-        drain_timeout_s=_chosen(drain_timeout, 10.0 if is_static else 100.0),
+        drain_delay_s=_chosen(asked["drain_delay"], 0.0 if is_static else 5.0),
+        drain_timeout_s=_chosen(asked["drain_timeout"], 10.0 if is_static else 100.0),
     )
 
 
@@ -217,6 +217,10 @@ def _context(client: TimedClient | None, client_ca: str | None, name: str | None
     from certs.context import ClientCheck, HotContext
     from certs.files import read_file
 
+    if name is not None and client_ca is None:
+        raise click.UsageError(
+            "--client-name needs --client-ca: a name is worth what vouches for it"
+        )
     check = None
     if client_ca is not None:
         subject = f"callers' authorities {client_ca}"

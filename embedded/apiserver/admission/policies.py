@@ -89,7 +89,9 @@ class Policies:
             "namespaceObject": namespace,
             "variables": {},
         }
-        said, problem = conditions_say(entries(spec, "matchConditions"), values)
+        # Seen on Kubernetes 1.37.2: match conditions are not given the namespace.
+        matching = values | {"namespaceObject": None}
+        said, problem = conditions_say(entries(spec, "matchConditions"), matching)
         if said is Match.SKIP:
             return
         fails = spec.get("failurePolicy") != "Ignore"
