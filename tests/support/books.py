@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +22,9 @@ import grpc
 
 from sharing.cluster.client import Client
 from sharing.cluster.kind import GPU_NODES, NODES
+from sharing.errors import UnavailableError
 from sharing.names import MILLI_GPU
+from sharing.node import checkpoint
 from sharing.nvml.simulator.state import Gpu, Machine
 from sharing.nvml.simulator.store import Store
 from sharing.plugin.proto import podresources_pb2 as api
@@ -236,37 +238,47 @@ def _worth(resource: str) -> Fraction:
     return Fraction(1, int(match[1])) if match else Fraction(1)
 
 
+def read_checkpoint(folder: Path) -> KubeletBooks:
+    """The kubelet's account of who holds what, from its own file; pods by uid.
+
+    Unlike PodResources' List this changes nothing: List lets a kubelet forget an assignment that
+    is under way, and hand the device out again (kubernetes#137534).
+
+    Raises:
+        UnavailableError: The file cannot be read.
+    """
+    held: dict[Container, frozenset[Unit]] = {}
+    for entry in checkpoint.read(folder):
+        who = ("", entry.pod_uid, entry.container)
+        units = frozenset((entry.resource, device_id) for device_id in entry.device_ids)
+        held[who] = held.get(who, frozenset()) | units
+    return KubeletBooks(healthy=frozenset(), held=held)
+
+
 @asynccontextmanager
 async def watched(
-    pod_resources: Path, gpus: Path, rebooted: Callable[[], bool]
+    plugins: Path, gpus: Path, rebooted: Callable[[], bool]
 ) -> AsyncIterator[list[str]]:
-    """Look at the kubelet's account all the time; whatever was ever wrong is in the list.
+    """Look at the kubelet's checkpoint all the time; whatever was ever wrong is in the list.
 
-    A kubelet that does not answer is asked again later. It lists pod after pod while devices go
-    from one to the next, so that only what two answers in a row say counts.
+    Args:
+        plugins: The kubelet's folder of device plugins.
+        gpus: The state of the simulated GPUs.
+        rebooted: Whether the GPUs have forgotten what the checkpoint knows.
     """
     found: dict[str, None] = {}
     said: list[str] = []
-    looked = asyncio.Event()
 
     async def look() -> None:
-        before: tuple[str, ...] = ()
         while True:
-            try:
-                kubelet = await read_kubelet(pod_resources)
-            except grpc.aio.AioRpcError:
-                pass
-            else:
-                machine = Store(gpus).read()
-                now = double_bookings(kubelet, machine, rebooted=rebooted())
-                found.update(dict.fromkeys(each for each in now if each in before))
-                before = now
-                looked.set()
+            with suppress(UnavailableError):  # it is being written
+                kubelet = read_checkpoint(plugins)
+                now = double_bookings(kubelet, Store(gpus).read(), rebooted=rebooted())
+                found.update(dict.fromkeys(now))
             await asyncio.sleep(_PERIOD_S)
 
     task = asyncio.create_task(look())
     try:
-        await asyncio.wait_for(looked.wait(), _TIMEOUT_S)
         yield said
     finally:
         task.cancel()

@@ -227,8 +227,9 @@ class Trial:
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """See that nothing is handed out twice meanwhile, not even for a moment."""
-        assert self.place.pod_resources is not None
-        watching = books.watched(self.place.pod_resources, self.place.gpus, lambda: self._rebooted)
+        assert self.place.kubelet is not None
+        plugins = self.place.kubelet / "device-plugins"
+        watching = books.watched(plugins, self.place.gpus, lambda: self._rebooted)
         async with watching as said:
             yield
         assert not said, said
