@@ -21,7 +21,7 @@ from sharing.layout import GpuLayout
 from sharing.node.background import Background
 from sharing.node.census import Census
 from sharing.node.closeness import ClosenessMatrix
-from sharing.node.equipment import mps_daemons, node_api
+from sharing.node.equipment import mps_daemons, node_api, pod_resources
 from sharing.node.forerunner import Forerunner
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
@@ -31,7 +31,6 @@ from sharing.node.lookout import Lookout
 from sharing.node.notice import Notice
 from sharing.node.pace import AT_ONCE, nap_s, waits_for_process
 from sharing.node.plan import Kubelet
-from sharing.node.podresources import SOCKET_NAME, PodResources
 from sharing.node.recollection import Recollection
 from sharing.node.retreats import Retreats
 from sharing.node.rivalry import Rivals
@@ -89,7 +88,7 @@ class Agent:
         self._rivals = Rivals(settings, self._api)
         self._retreats = Retreats(settings.retreat, memory.retreats)
         self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
-        self._kubelet = PodResources(settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir)
+        self._kubelet = pod_resources(settings, self._early.plugins)
         self._census = Census(settings, self._gpus, self._kubelet, self._api)
         self._daemons = mps_daemons(settings, self._gpus, self._retell)
         self._slices = time_slices(settings)

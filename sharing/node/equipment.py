@@ -8,7 +8,9 @@ from sharing.cluster.client import Client
 from sharing.mps.daemons import ComputeModes, MpsDaemons
 from sharing.mps.program import program_of
 from sharing.node.api import NodeApi
+from sharing.node.podresources import SOCKET_NAME, PodResources
 from sharing.node.settings import AgentSettings
+from sharing.plugin.plugins import DevicePlugins
 
 
 def node_api(client: Client, settings: AgentSettings, on_change: Callable[[], None]) -> NodeApi:
@@ -38,4 +40,16 @@ def mps_daemons(
         program=program_of(settings.mps_version, simulated=settings.simulate is not None),
         compute_modes=modes,
         on_change=lambda _state: on_change(),
+    )
+
+
+def pod_resources(settings: AgentSettings, plugins: DevicePlugins) -> PodResources:
+    """The kubelet's account of who holds what; not asked for while plugins answer an admission.
+
+    Args:
+        settings: Where its socket and its checkpoint lie.
+        plugins: The node's.
+    """
+    return PodResources(
+        settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir, plugins.admissions
     )

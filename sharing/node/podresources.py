@@ -18,6 +18,7 @@ from sharing.node.held import Held, Hold, Holder
 from sharing.node.plan import Kubelet
 from sharing.node.settings import Tempo
 from sharing.node.target import Offered
+from sharing.plugin.admissions import Admissions
 from sharing.plugin.proto import podresources_pb2 as api
 from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
 
@@ -42,12 +43,21 @@ class PodResources:
     Args:
         socket: The kubelet's socket.
         checkpoint_folder: Where the kubelet's checkpoint lies.
+        admissions: Those that our plugins answer; nothing is listed meanwhile.
         timeout_s: Limit of one question.
     """
 
-    def __init__(self, socket: Path, checkpoint_folder: Path, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        checkpoint_folder: Path,
+        admissions: Admissions,
+        *,
+        timeout_s: float = 5.0,
+    ) -> None:
         self._socket = socket
         self._folder = checkpoint_folder
+        self._admissions = admissions
         self._timeout_s = timeout_s
         self._channel: grpc.aio.Channel | None = None
         self.entries: tuple[checkpoint.Entry, ...] = ()
@@ -70,7 +80,8 @@ class PodResources:
             allocatable = await stub.GetAllocatableResources(
                 api.AllocatableResourcesRequest(), timeout=self._timeout_s
             )
-            answer = await stub.List(api.ListPodResourcesRequest(), timeout=self._timeout_s)
+            async with self._admissions.listing():
+                answer = await stub.List(api.ListPodResourcesRequest(), timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
             await self.close()
             raise UnavailableError(

@@ -92,6 +92,8 @@ class DevicePlugins:
         )
         self.tally = self._answers.tally
         """How the kubelet was answered so far."""
+        self.admissions = self._answers.admissions
+        """Whoever lists the kubelet's assignments does it when none is under way."""
         self._sessions: dict[str, ClassSession] = {}
         self._lock = asyncio.Lock()
 

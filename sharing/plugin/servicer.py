@@ -12,6 +12,7 @@ import structlog
 
 from sharing.errors import GpuSharingError, shown
 from sharing.mode import Mode
+from sharing.plugin.admissions import Admissions
 from sharing.plugin.allocation import ContainerAnswer, allocate
 from sharing.plugin.binding import ShareBinding
 from sharing.plugin.cdistore import CdiStore
@@ -46,6 +47,7 @@ class Answers:
     links: Callable[[], Mapping[frozenset[str], int]]
     """Closeness of GPU pairs as it is known now; see ``preference``."""
     tally: Tally = field(default_factory=Tally)
+    admissions: Admissions = field(default_factory=Admissions)
 
 
 def options_of(mode: Mode) -> pb.DevicePluginOptions:
@@ -130,6 +132,10 @@ class ClassServicer(DevicePluginServicer):
     ) -> pb.PreferredAllocationResponse:
         """Advise; never an error, which would fail the pod."""
         del context
+        async with self._answers.admissions.answering():
+            return self._preferred(request)
+
+    def _preferred(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
         known = self._offer.known
         chosen = (
             prefer(
@@ -152,6 +158,10 @@ class ClassServicer(DevicePluginServicer):
         self, request: pb.AllocateRequest, context: Any
     ) -> pb.AllocateResponse:
         """Say what containers with these shares need."""
+        async with self._answers.admissions.answering():
+            return await self._allocated(request, context)
+
+    async def _allocated(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
         try:
             answers = [
                 allocate(
