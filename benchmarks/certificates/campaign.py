@@ -13,7 +13,7 @@ from benchmarks.certificates import events
 from benchmarks.certificates.counts import failures
 from benchmarks.certificates.kills import DAMAGE_POINTS, ROTATION_POINTS, Kills
 from benchmarks.certificates.load import Seen
-from benchmarks.certificates.times import ASKED, SHORT_LIVED
+from benchmarks.certificates.times import SHORT_LIVED, UNHURRIED
 from benchmarks.certificates.wallclock import WallClock
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Campaign:
         for name, work in self._works().items():
             if only and name not in only:
                 continue
-            scene.times = SHORT_LIVED if name == "rotations" else ASKED
+            scene.times = SHORT_LIVED if name == "rotations" else UNHURRIED
             if missing := 2 - len(scene.serving()):
                 await scene.start_ready(missing)
             await self._phase(name, work)

@@ -14,7 +14,7 @@ from benchmarks.certificates.counts import counted, failures
 from benchmarks.certificates.figures import EMPTIED, figures
 from benchmarks.certificates.load import Seen
 from benchmarks.certificates.scene import Ended
-from benchmarks.certificates.times import ASKED, SHORT_LIVED, Times
+from benchmarks.certificates.times import ASKED, SHORT_LIVED, UNHURRIED, Times
 from benchmarks.certificates.wallclock import WallClock, compiler
 
 METRICS = """\
@@ -62,7 +62,7 @@ def test_a_full_campaign_is_what_is_promised() -> None:
     assert set(QUICK.kill_points) <= set(FULL.kill_points)
 
 
-@pytest.mark.parametrize("times", [ASKED, SHORT_LIVED])
+@pytest.mark.parametrize("times", [ASKED, SHORT_LIVED, UNHURRIED])
 def test_times_are_ones_that_a_rotation_takes(times: Times, tmp_path: Path) -> None:
     assert Times.load(times.save(tmp_path / "times")) == times
     assert times.settings(("a.b.svc",)).names == ("a.b.svc",)
