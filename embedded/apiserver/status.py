@@ -324,4 +324,4 @@ def _go(value: Any) -> str:
         return "null"
     plain = isinstance(value, (dict, list, bool, int, float))
     shown = orjson.dumps(value if plain else str(value)[:_SHOWN]).decode()
-    return shown if len(shown) <= _SHOWN + 2 else f'{shown[:_SHOWN]}…{"" if plain else chr(34)}'
+    return shown if len(shown) <= _SHOWN + 2 else f"{shown[:_SHOWN]}…{'' if plain else chr(34)}"

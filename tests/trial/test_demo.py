@@ -78,7 +78,9 @@ def test_the_demo_tells_facts_and_deviations_and_leaves_no_process_behind(
     (container,) = pod["containers"]
     assert pod["verdict"] == "patch"
     assert container["sees"]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-    assert container["mounts"] == [container["sees"]["CUDA_MPS_PIPE_DIRECTORY"]]
+    assert container["mounts"] == [
+        container["sees"]["GPU_SHARING_FILES"], container["sees"]["CUDA_MPS_PIPE_DIRECTORY"],
+    ]  # fmt: skip
     (gpu,) = facts["gpus"]
     assert [share["holder"] for share in gpu["shares"]].count("lab/a/main") == 1
     assert {log.name for log in (kept / "logs").iterdir()} >= {"webhook.log", "agent-n.log"}

@@ -72,6 +72,7 @@ async def test_a_resource_that_is_served_no_more_leaves_the_node() -> None:
             return MIG not in item["status"]["capacity"]
 
         await node.until(node.nodes, gone, lambda: node.nodes.get("n1"))
+        await node.until_allocatable({"nvidia.com/gpu": 1})
         left = await resources(node)
         assert not [name for name in left if name.startswith(MIG)]
         assert left["example.com/x"] == "0"
