@@ -82,6 +82,8 @@ class Replica:
     health_port: int
     process: subprocess.Popen[bytes]
     is_terminating: bool = False
+    is_retired: bool = False
+    """Replaced: it ends, though nobody may have heard of it yet."""
 
     @property
     def is_running(self) -> bool:
@@ -282,6 +284,7 @@ class Scene:
 
     def retire(self, one: Replica) -> None:
         """End one as a kubelet does, without waiting; see ``all_buried``."""
+        one.is_retired = True
 
         async def bury() -> None:
             began_s = asyncio.get_running_loop().time()
@@ -303,7 +306,7 @@ class Scene:
 
     def serving(self) -> list[Replica]:
         """Those that run and were not told to end."""
-        return [one for one in self.running() if not one.is_terminating]
+        return [one for one in self.running() if not (one.is_terminating or one.is_retired)]
 
     async def forget(self, one: Replica) -> None:
         """A replica that has ended is gone from the Service too."""
