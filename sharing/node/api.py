@@ -234,7 +234,9 @@ class NodeApi:
         if seen is None:
             await self._create(node)
             self._told = None
-        if wanted.status != self._told and (seen is None or wanted.status != seen.status):
+        # What is seen may be behind what was told, so that one of the two alone says nothing.
+        retold = self._told is not None and self._told != wanted.status
+        if retold or seen is None or seen.status != wanted.status:
             await self._write_status(wanted.status)
         self._told = wanted.status
         return True
