@@ -30,7 +30,7 @@ cluster-programs: $(STAMP) ## build the programs of a real cluster, once (16 min
 	$(BIN)/python -m tests.cluster.programs
 
 test-cluster: $(STAMP) ## the tests on a real Kubernetes; root for a whole node
-	GPU_SHARING_CLUSTER=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/chart tests/trial
+	GPU_SHARING_CLUSTER=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/chart tests/trial tests/benchmarks
 
 test-kubernetes: $(STAMP) ## the tests on older API servers: make test-kubernetes KUBERNETES=1.35
 	@for version in $(KUBERNETES); do \

@@ -26,11 +26,13 @@ from benchmarks.webhook.reviews import UID, inputs
 from benchmarks.webhook.rounds import Figure, Rounds, measure_rounds, turns
 from benchmarks.webhook.world import write_world
 from sharing.errors import UnavailableError
+from tests.cluster import needs
 from webhook.answer import answer_body
 from webhook.static import read_static
 
 needs_go = pytest.mark.skipif(
-    building.find_go() is None, reason="THERE IS NO GO HERE: the Go servers were not tried"
+    building.find_go() is None or not needs.wanted(),
+    reason="the Go servers were not built and tried: make test-cluster does it, with Go on PATH",
 )
 _INTERRUPTED = """
 import tempfile, time

@@ -35,7 +35,7 @@ def run(path: Path) -> subprocess.CompletedProcess[str]:
     bash = str(path / "bash")
     return subprocess.run(
         [bash, str(SCRIPT)], check=False, capture_output=True, text=True, timeout=60,
-        env={"PATH": str(path)}, stdin=subprocess.DEVNULL,
+        env={"PATH": str(path), "REQUIRE_CLUSTER": "1"}, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
