@@ -66,7 +66,7 @@ _FULL: Final = Effort(
     sample_s=1.0, rounds=7, other_rounds=2, rates=(50.0, 200.0, 1000.0), latency_s=5.0, restarts=5
 )
 _QUICK: Final = Effort(
-    sample_s=0.2, rounds=3, other_rounds=1, rates=(200.0,), latency_s=0.5, restarts=1
+    sample_s=0.15, rounds=2, other_rounds=1, rates=(200.0,), latency_s=0.5, restarts=1
 )
 
 
