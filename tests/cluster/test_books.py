@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -25,6 +24,7 @@ from tests.cluster.needs import Tier
 from tests.cluster.waiting import eventually
 from tests.support.books import read_kubelet
 from tests.support.forms import IMAGE, LAYOUT
+from tests.support.running import key_of, running
 from tests.support.trials import PodKey, Trial
 
 pytestmark = [
@@ -58,24 +58,6 @@ def asking(namespace: str, fraction: str = "1/4") -> dict[str, Any]:
         },
         "spec": {"containers": [{"name": "main", "image": IMAGE}]},
     }  # fmt: skip
-
-
-def key_of(manifest: Mapping[str, Any]) -> PodKey:
-    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-
-
-@asynccontextmanager
-async def running(trial: Trial, *manifests: Mapping[str, Any]) -> AsyncIterator[list[PodKey]]:
-    """Pods that run, and are gone afterwards."""
-    keys = [key_of(each) for each in manifests]
-    try:
-        await asyncio.gather(*(trial.create(each) for each in manifests))
-        for key in keys:
-            pod = await trial.reaches(key, "Running", "Failed")
-            assert pod["status"]["phase"] == "Running", pod["status"]
-        yield keys
-    finally:
-        await trial.delete(*keys)
 
 
 async def state_of(trial: Trial, key: PodKey) -> tuple[str, str, int]:

@@ -11,7 +11,8 @@ from sharing.cluster.errors import ApiError, BadRequestError
 from sharing.cluster.kind import GPU_LAYOUTS, GPU_NODES, PODS
 from sharing.names import GRANTS_ANNOTATION
 from tests.support.forms import IMAGE
-from tests.support.trials import PodKey, Trial
+from tests.support.running import key_of
+from tests.support.trials import Trial
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -29,10 +30,6 @@ def asking(
         },
         "spec": {"containers": [container]},
     }  # fmt: skip
-
-
-def key_of(manifest: dict[str, Any]) -> PodKey:
-    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
 
 
 async def test_the_request_of_a_pod_and_what_it_became_are_told_at_once(trial: Trial) -> None:

@@ -15,7 +15,8 @@ from sharing.names import MILLI_GPU
 from sharing.plugin.binding import SHARES_ENV
 from tests.cluster.waiting import eventually
 from tests.support.forms import IMAGE
-from tests.support.trials import PodKey, Trial
+from tests.support.running import key_of
+from tests.support.trials import Trial
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -34,10 +35,6 @@ def asking(
             {"name": "main", "image": IMAGE, "resources": {"limits": dict(limits or {})}}
         ]},
     }  # fmt: skip
-
-
-def key_of(manifest: Mapping[str, Any]) -> PodKey:
-    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
 
 
 @asynccontextmanager

@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from sharing.cluster.kind import GPU_LAYOUTS, GPU_NODES, NAMESPACES, PODS
 from sharing.nvml.simulator import operate
 from tests.cluster.waiting import eventually
 from tests.support.forms import IMAGE, LAYOUT
+from tests.support.running import running
 from tests.support.trials import PodKey, Trial
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -43,24 +43,6 @@ def asking(namespace: str, **annotations: str) -> dict[str, Any]:
         },
         "spec": {"containers": [{"name": "main", "image": IMAGE}]},
     }  # fmt: skip
-
-
-def key_of(manifest: Mapping[str, Any]) -> PodKey:
-    return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-
-
-@asynccontextmanager
-async def running(trial: Trial, *manifests: Mapping[str, Any]) -> AsyncIterator[list[PodKey]]:
-    """Pods that run, and are gone afterwards."""
-    keys = [key_of(each) for each in manifests]
-    try:
-        await asyncio.gather(*(trial.create(each) for each in manifests))
-        for key in keys:
-            pod = await trial.reaches(key, "Running", "Failed")
-            assert pod["status"]["phase"] == "Running", pod["status"]
-        yield keys
-    finally:
-        await trial.delete(*keys)
 
 
 @pytest_asyncio.fixture(loop_scope="session", autouse=True)
