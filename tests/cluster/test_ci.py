@@ -30,11 +30,11 @@ def program(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def run(path: Path) -> subprocess.CompletedProcess[str]:
+def run(path: Path, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
     """CI with a PATH of its own and no HOME; it ends before it touches anything."""
     bash = str(path / "bash")
     return subprocess.run(
-        [bash, str(SCRIPT)], check=False, capture_output=True, text=True, timeout=60,
+        [bash, str(script)], check=False, capture_output=True, text=True, timeout=60,
         env={"PATH": str(path), "REQUIRE_CLUSTER": "1"}, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -72,6 +72,26 @@ def test_packages_are_brought_and_a_python_is_missed(path: Path, tmp_path: Path)
     assert done.returncode == 2
     assert "ci: packages of the system " in done.stdout
     assert "no Python 3.11 to 3.13 with venv on PATH" in done.stderr
+
+
+def test_the_tests_hear_of_the_cluster_once_its_programs_are_there(
+    path: Path, tmp_path: Path
+) -> None:
+    for name in ("apt-get", "cat", "python3.11"):
+        program(path, name, "exit 0")
+    program(path, "id", "echo 0")
+    program(path, "make", f'echo "$1:$REQUIRE_CLUSTER" >> {tmp_path}/made')
+    (tmp_path / "copy" / ".venv" / "bin").mkdir(parents=True)
+    program(tmp_path / "copy" / ".venv" / "bin", "python", "exit 0")
+    (tmp_path / "copy" / ".ci").mkdir()
+    script = Path(shutil.copy(SCRIPT, tmp_path / "copy" / ".ci"))
+
+    done = run(path, script)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made").read_text().split() == [
+        "setup:", "lint:", "test:", "cluster-programs:", "test-cluster:1",
+    ]  # fmt: skip
 
 
 def test_the_script_may_be_executed() -> None:
