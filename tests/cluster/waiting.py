@@ -49,7 +49,7 @@ def until(
 
 
 async def eventually(
-    what: str, look: Callable[[], Awaitable[_T]], *, timeout_s: float = 20.0
+    what: str, look: Callable[[], Awaitable[_T]], *, timeout_s: float = 40.0
 ) -> _T:
     """What ``look`` answers as soon as that is true; for tests that run on a loop."""
     deadline = time.monotonic() + timeout_s

@@ -29,7 +29,7 @@ from sharing.mode import Mode
 from tests.cluster.waiting import eventually
 from tests.support.books import KubeletBooks, disagreements, double_bookings
 from tests.support.forms import IMAGE
-from tests.support.trials import PodKey, Trial
+from tests.support.trials import WAIT_S, PodKey, Trial
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -79,7 +79,7 @@ async def settled(trial: Trial) -> Mapping[PodKey, Mapping[str, Any]]:
         )
         return waiting or status.get("phase") in ("Running", "Failed")
 
-    async with asyncio.timeout(40), Cache(trial.client, PODS, whole) as cache:
+    async with asyncio.timeout(WAIT_S), Cache(trial.client, PODS, whole) as cache:
         await cache.wait_synced(timeout_s=20)
         await cache.until(
             lambda store: all(at_rest(each) for key, each in store.items() if key[0] in SPACES)
@@ -172,6 +172,7 @@ async def test_a_pod_larger_than_every_share_is_refused(trial: Trial) -> None:
 
 async def test_books_that_differ_are_told(trial: Trial) -> None:
     """The comparison itself: the same accounts with one word changed are found out."""
+    await trial.counts_agree()
     found = await trial.books()
     assert disagreements(found) == ()
     status = json.loads(json.dumps(found.status))
