@@ -108,12 +108,17 @@ def _policy_causes(spec: Json, field: str) -> list[Cause]:
     if isinstance(deadline, int) and not 1 <= deadline <= _MOST_SECONDS:
         why = f"must be between 1 and {_MOST_SECONDS}, inclusive"
         causes.append(invalid_value(f"{field}.activeDeadlineSeconds", deadline, why))
-    causes += [
-        not_supported(f"{field}.tolerations[{n}].operator", each["operator"], ("Equal", "Exists"))
-        for n, each in enumerate(entries(spec, "tolerations"))
+    causes += toleration_causes(entries(spec, "tolerations"), f"{field}.tolerations")
+    return causes + label_causes(spec.get("nodeSelector") or {}, f"{field}.nodeSelector")
+
+
+def toleration_causes(tolerations: list[Json], field: str) -> list[Cause]:
+    """What is wrong with tolerations."""
+    return [
+        not_supported(f"{field}[{n}].operator", each["operator"], ("Equal", "Exists"))
+        for n, each in enumerate(tolerations)
         if each.get("operator") not in {None, "", "Equal", "Exists", "Gt", "Lt"}
     ]
-    return causes + label_causes(spec.get("nodeSelector") or {}, f"{field}.nodeSelector")
 
 
 def _pod_level_causes(spec: Json, field: str) -> list[Cause]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from embedded.apiserver import (
+    classrules,
     configrules,
     definitionrules,
     noderules,
@@ -304,6 +305,7 @@ _CREATE_RULES: Final[dict[str, _CauseRules]] = {
     "events": recordrules.event_causes,
     "leases.coordination.k8s.io": recordrules.lease_causes,
     "pods": podrules.pod_causes,
+    "runtimeclasses.node.k8s.io": classrules.runtime_class_causes,
     "deployments.apps": _workload_causes,
     "replicasets.apps": _workload_causes,
     "statefulsets.apps": _workload_causes,
@@ -318,6 +320,7 @@ _CREATE_RULES: Final[dict[str, _CauseRules]] = {
 }
 _UPDATE_RULES: Final[dict[str, Callable[[Json, Json], list[Cause]]]] = {
     "pods": podupdates.pod_update_causes,
+    "runtimeclasses.node.k8s.io": classrules.runtime_class_update_causes,
     "deployments.apps": _workload_update_causes,
     "replicasets.apps": _workload_update_causes,
     "statefulsets.apps": _workload_update_causes,

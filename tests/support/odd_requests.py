@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.support import odd_cluster_requests
+from tests.support import odd_class_requests, odd_cluster_requests
 from tests.support.replay import Step, Story
 
 MERGE: Final = "application/merge-patch+json"
@@ -70,6 +70,7 @@ def stories() -> Iterator[Story]:
     yield from _customs()
     yield from _ends()
     yield from odd_cluster_requests.stories()
+    yield from odd_class_requests.stories()
 
 
 def _objects() -> Iterator[Story]:

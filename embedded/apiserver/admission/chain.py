@@ -9,6 +9,7 @@ from embedded.apiserver.admission.callout import CalloutClient
 from embedded.apiserver.admission.plugins import check_namespace, complete_pod
 from embedded.apiserver.admission.policies import Policies
 from embedded.apiserver.admission.quota import check_quota
+from embedded.apiserver.admission.runtimeclass import apply_class, check_overhead
 from embedded.apiserver.admission.webhooks import Reinvocation, Webhooks
 from embedded.apiserver.kinds import KindTable
 from embedded.apiserver.objects import meta
@@ -51,9 +52,11 @@ class AdmissionChain:
     def _plugins(self, attributes: Attributes) -> None:
         check_namespace(attributes, self._store, self._kinds)
         complete_pod(attributes, self._store)
+        apply_class(attributes, self._store)
 
     async def validate(self, attributes: Attributes) -> None:
         """See ``Admission.validate``."""
+        check_overhead(attributes, self._store)
         self._policies.validate(attributes)
         await self._webhooks.validate(attributes)
 

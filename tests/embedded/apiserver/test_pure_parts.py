@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded.apiserver import cel
+from embedded.apiserver.admission.runtimeclass import merged
 from embedded.apiserver.kinds import KindTable
 from embedded.apiserver.negotiation import Shape, choose
 from embedded.apiserver.paths import ResourcePath, parse
@@ -220,6 +221,31 @@ def test_every_kind_prints_an_empty_object() -> None:
     for kind in KindTable():
         rows = table(kind, [{"metadata": {"name": "x"}}])["rows"]
         assert "x" in str(rows[0]["cells"])
+
+
+_TOLERATIONS = st.lists(
+    st.fixed_dictionaries(
+        {"operator": st.sampled_from(["Exists", "Equal"])},
+        optional={
+            "key": st.sampled_from("ab"),
+            "value": st.sampled_from("xy"),
+            "effect": st.sampled_from(["NoExecute", "NoSchedule"]),
+            "tolerationSeconds": st.integers(0, 2),
+        },
+    ),
+    max_size=4,
+)
+
+
+@given(own=_TOLERATIONS, wanted=_TOLERATIONS)
+def test_tolerations_merged_again_add_nothing(own: list[Any], wanted: list[Any]) -> None:
+    """A reinvocation runs the plug-ins once more, and each pod would grow by it otherwise."""
+    once = merged(own, wanted)
+
+    again = merged(once, wanted)
+
+    assert len(again) == len(once)
+    assert [each for each in again if each not in own + wanted] == []
 
 
 class TestCel:
