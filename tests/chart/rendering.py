@@ -144,6 +144,20 @@ def values() -> dict[str, Any]:
     return loaded
 
 
+def chosen(name: str) -> dict[str, Any]:
+    """The chart's values under one of its value sets."""
+    return _merged(values(), yaml.safe_load((CHART / "ci" / f"{name}.yaml").read_text("utf-8")))
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    return below | {
+        key: _merged(below[key], value)
+        if isinstance(value, dict) and isinstance(below.get(key), dict)
+        else value
+        for key, value in above.items()
+    }
+
+
 def webhooks() -> str:
     """The text of the entries that the chart carries: all, for the release's namespace."""
     client = client_by_service(NAMESPACE, "gpu-sharing-webhook", PATH)

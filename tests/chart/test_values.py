@@ -118,6 +118,13 @@ def refusal(*sets: str) -> str:
             "missing properties 'resource', 'paths'",
         ),
         (["agent.healthpolicy=x"], "additional properties 'healthpolicy' not allowed"),
+        (["agent.deviceListStrategy=cdi"], "'/agent/deviceListStrategy'"),
+        (["agent.sharePlacement=binpack"], "'/agent/sharePlacement'"),
+        (["agent.mpsProtocol=1"], "'/agent/mpsProtocol'"),
+        (["agent.driverCdiSpec=nvidia.yaml"], "'/agent/driverCdiSpec'"),
+        (["agent.devRoot=run/nvidia"], "'/agent/devRoot'"),
+        (["webhook.callers.ca=x"], "additional properties 'ca' not allowed"),
+        (["agent.extraVolumeMounts[0].name=x"], "missing property 'mountPath'"),
     ],
 )
 def test_the_schema_refuses(sets: list[str], said: str) -> None:
@@ -148,6 +155,30 @@ def test_the_schema_refuses(sets: list[str], said: str) -> None:
         (["agent.simulated.boards=1xL4-24GB"], "say: --set agent.driver=simulated"),
         (["agent.healthPolicy=health.toml"], "say: --set-file agent.healthPolicy=health.toml"),
         (["agent.migConfigs=config.yaml"], "say: --set-file agent.migConfigs=config.yaml"),
+        (
+            ["agent.deviceListStrategy=envvar"],
+            "the webhook sees every pod of these nodes, say: --set agent.trustPodEnvironment=true",
+        ),
+        (["agent.trustPodEnvironment=true"], "cdi-cri cannot be got round by pods and trusts none"),
+        (
+            ["agent.deviceListStrategy=volume-mounts", "agent.driverCdiSpec=/etc/cdi/nvidia.yaml"],
+            "is volume-mounts, by which its hooks reach no container; use cdi-cri",
+        ),
+        (
+            [
+                "agent.driver=simulated",
+                "agent.simulated.boards=1xL4-24GB",
+                "agent.driverCdiSpec=/etc/cdi/nvidia.yaml",
+            ],
+            "agent.driver is simulated, which has no driver to describe",
+        ),
+        (["agent.simulated.deviceFiles=true"], "whose GPUs have files of their own"),
+        (["webhook.callers.authorities=ca.crt"], "--set-file webhook.callers.authorities=ca.crt"),
+        (["webhook.callers.name=kube-apiserver"], "a name is worth what vouches for it"),
+        (
+            [r"commonLabels.app\.kubernetes\.io/name=mine"],
+            "sets app.kubernetes.io/name, which the chart sets itself",
+        ),
         (["certs.provider=files"], "name the Secret (type kubernetes.io/tls)"),
         (["certs.files.secretName=mine"], "say: --set certs.provider=files, or leave it out"),
         (["certs.certManager.issuerRef.name=x"], "say: --set certs.provider=certManager"),

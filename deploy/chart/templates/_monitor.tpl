@@ -23,6 +23,16 @@ spec:
       path: /metrics
       interval: {{ .interval }}
       scrapeTimeout: {{ .scrapeTimeout }}
+      relabelings:
+        # What a metric of an agent is about, besides its pod.
+        - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}
+        {{- with .relabelings }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with .metricRelabelings }}
+      metricRelabelings:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

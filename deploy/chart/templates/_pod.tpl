@@ -95,3 +95,15 @@ spec:
       {{- include "gpu-sharing.selector" (list $root $program) | nindent 6 }}
 {{- end }}
 {{- end }}
+
+{{/* Environment that is chosen for all programs and for one; takes a list of the root and its values. */}}
+{{- define "gpu-sharing.chosenEnv" -}}
+{{- $root := index . 0 -}}
+{{- $values := index . 1 -}}
+{{- if $root.Values.debug }}
+- {name: GPU_SHARING_DEBUG, value: "true"}
+{{- end }}
+{{- with $values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

@@ -23,4 +23,18 @@
 - name: files
   configMap: {name: {{ include "gpu-sharing.agent" . }}}
 {{- end }}
+{{- $nodeFiles := include "gpu-sharing.agentNodeFiles" . | fromYaml }}
+{{- with get $nodeFiles "toolkit-config" }}
+# Whether NVIDIA's runtime ignores pods' own variables, without which the strategy would not be safe.
+- name: toolkit-config
+  hostPath: {path: {{ . }}, type: File}
+{{- end }}
+{{- with get $nodeFiles "driver-spec" }}
+# What containers need of the driver; it lies outside of the folder of CDI files that is ours too.
+- name: driver-spec
+  hostPath: {path: {{ . }}, type: File}
+{{- end }}
+{{- with .Values.agent.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
