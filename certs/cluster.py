@@ -11,15 +11,16 @@ import asyncio
 import base64
 import binascii
 import secrets
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from certs.rotation import carry_out
 from certs.secret import ASK_ANNOTATION, Stored, read_secret, write_secret
-from certs.sight import Configuration
+from certs.sight import Configuration, is_changing
 from certs.step import Make, Patch, Rest, Step, Wait, Write
 from sharing.cluster.client import PatchType
 from sharing.cluster.errors import ConflictError, InvalidError, NotFoundError
@@ -27,13 +28,19 @@ from sharing.cluster.kind import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from certs.authority import Randomness
     from certs.bundle import Bundle
     from certs.schedule import RotationSettings
+    from certs.sight import Served
     from sharing.cluster.client import Client
     from sharing.cluster.kind import Kind
 
+_CACHED: Final = {"resourceVersion": "0"}
+"""Any version will do: the API server answers from its cache (Kubernetes API concepts, "Resource
+versions"), which is where its own admission learns of configurations."""
+_UNKNOWN: Final[dict[str, Any]] = {"webhooks": [{}]}
 _KINDS: Final = {kind.kind: kind for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
 
 
@@ -77,11 +84,13 @@ class Look:
         secret: The Secret as the API server sent it; None where there is none.
         stored: What it means.
         configurations: The webhook configurations that exist.
+        cached: The same as some API server's cache has them; only while a leaf changes.
     """
 
     secret: dict[str, Any] | None
     stored: Stored
     configurations: tuple[Configuration, ...]
+    cached: tuple[Configuration, ...] = ()
 
 
 def utc_now() -> datetime:
@@ -89,11 +98,19 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@runtime_checkable
+class Dialling(Protocol):
+    """A client that can make another one."""
+
+    def anew(self) -> Client:
+        """A client of its own connection, which may lead to another one of several API servers."""
+
+
 class Cluster:
     """One cluster, as far as the rotation is concerned.
 
     Args:
-        client: The connection.
+        client: The connection; best a ``Dialling`` one.
         place: Where the objects are.
         clock: The time.
         randomness: For keys and serial numbers.
@@ -112,8 +129,11 @@ class Cluster:
         self.clock = clock
         self._randomness = randomness
 
-    async def look(self) -> Look:
+    async def look(self, served: Served | None = None) -> Look:
         """Everything that a decision goes by.
+
+        Args:
+            served: What is served now.
 
         Raises:
             ApiError: The API server refuses or does not answer.
@@ -126,11 +146,33 @@ class Cluster:
             )
         )
         secret = await self._find(SECRETS, self.place.secret, self.place.namespace)
-        return Look(
-            secret=secret,
-            stored=read_secret(secret),
-            configurations=tuple(one for one in found if one is not None),
-        )
+        stored = read_secret(secret)
+        configurations = tuple(one for one in found if one is not None)
+        cached = await self._cached(configurations) if is_changing(stored, served) else ()
+        return Look(secret=secret, stored=stored, configurations=configurations, cached=cached)
+
+    async def _cached(self, configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+        """What an API server calls by, as far as one can see; one that knows nothing trusts nobody.
+
+        Raises:
+            ApiError: It does not answer.
+        """
+        found = []
+        async with self._anew() as client:
+            for one in configurations:
+                path = _KINDS[one.kind].path(name=one.name)
+                subject = f"get {one.kind} {one.name} from the cache"
+                try:
+                    item = await client.request("GET", path, query=_CACHED, subject=subject)
+                except NotFoundError:
+                    item = _UNKNOWN
+                found.append(read_configuration(one.kind, item))
+        return tuple(found)
+
+    def _anew(self) -> AbstractAsyncContextManager[Client]:
+        """A connection of its own, where the client can make one."""
+        client = self.client
+        return client.anew() if isinstance(client, Dialling) else nullcontext(client)
 
     async def carry_out(self, step: Step, look: Look, settings: RotationSettings) -> Outcome:
         """Do what was decided on that look.

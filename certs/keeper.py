@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _log: Final = structlog.get_logger()
 _WATCH_PAUSE_S: Final = 1.0
+_LOOKS: Final = 10
+"""While API servers are waited for, in the time that they get."""
 _EVENTS: Final = {
     Act.MAKE: ("CertificateMade", False),
     Act.PROMOTE: ("CertificateRotated", False),
@@ -126,7 +128,7 @@ class Keeper:
         Raises:
             ApiError: The API server refuses or does not answer.
         """
-        look = await self._cluster.look()
+        look = await self._cluster.look(self._sight.served)
         situation = self._see(look)
         step = next_step(situation)
         if isinstance(step, Wait | Rest):
@@ -168,7 +170,9 @@ class Keeper:
 
     def _see(self, look: Look) -> Situation:
         """Take a look into memory, and serve what is best now."""
-        sight = self._sight.look(look.stored, look.configurations, at_s=self._monotonic())
+        sight = self._sight.look(
+            look.stored, look.configurations, at_s=self._monotonic(), cached=look.cached
+        )
         situation = Situation(
             stored=look.stored,
             configurations=look.configurations,
@@ -241,9 +245,13 @@ class Keeper:
     async def _pause(self, step: Step) -> None:
         """Until the next look: soon after a write, else when something changes or is due."""
         if isinstance(step, Wait | Rest):
-            due_s = step.duration.total_seconds() if isinstance(step, Wait) else self._pace.poll_s
+            often_s = self._pace.poll_s
+            if isinstance(step, Wait):
+                # An API server that is behind is to be met before the wait is over.
+                often_s = min(often_s, self._settings.propagation.total_seconds() / _LOOKS)
+                often_s = min(often_s, step.duration.total_seconds())
             try:
-                async with asyncio.timeout(min(max(due_s, 0.0), self._pace.poll_s)):
+                async with asyncio.timeout(max(often_s, 0.0)):
                     await self._changed.wait()
             except TimeoutError:
                 pass

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+_ANEW_TIMEOUT_S: Final = 10.0
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -68,11 +69,19 @@ class ServerTime:
 
 
 class TimedClient(Client):
-    """A client that notes the time with every answer, in ``time``."""
+    """A client that notes the time with every answer, in ``time``.
+
+    Where several API servers share an address, whose time that is may change with each answer; they
+    all verify what is served here.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.time = ServerTime()
+
+    def anew(self) -> Client:
+        """A client of its own connection, which may lead to another one of several API servers."""
+        return Client(self._source, user_agent=self._user_agent, timeout_s=_ANEW_TIMEOUT_S)
 
     async def _send(self, *args: Any, **options: Any) -> aiohttp.ClientResponse:
         response = await super()._send(*args, **options)

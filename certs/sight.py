@@ -76,16 +76,28 @@ class Sight:
     served: Served | None = None
 
     def look(
-        self, stored: Stored, configurations: tuple[Configuration, ...], *, at_s: float
+        self,
+        stored: Stored,
+        configurations: tuple[Configuration, ...],
+        *,
+        at_s: float,
+        cached: tuple[Configuration, ...] = (),
     ) -> Sight:
         """The memory after one more look.
 
         A configuration that changed interrupts the stricter count for every authority, even
-        where they are in it before and after: between two looks they may have been gone.
+        where they are in it before and after: between two looks they may have been gone. An
+        authority that an API server's cache lacks interrupts both.
+
+        Args:
+            stored: The Secret.
+            configurations: As they are.
+            at_s: Monotonic time, seconds.
+            cached: As an API server's cache has them; nothing where none was asked.
         """
         generations = tuple((one.kind, one.name, one.generation) for one in configurations)
         before = self.trusted_since_s if generations == self.generations else {}
-        live = [bundle.fingerprints for bundle in live_bundles(configurations)]
+        live = [bundle.fingerprints for bundle in live_bundles((*configurations, *cached))]
         everywhere = [
             one for one in sorted(stored.trusted.fingerprints) if all(one in held for held in live)
         ]
@@ -114,6 +126,13 @@ class Sight:
     def current_for_s(self) -> float:
         """Seconds for which the current leaf has been the current one."""
         return self.at_s - self.current_since_s
+
+
+def is_changing(stored: Stored, served: Served | None) -> bool:
+    """Whether it matters by which bundles API servers call: a leaf is to replace another."""
+    if stored.next is not None:
+        return True
+    return served is not None and stored.current not in {None, served.leaf}
 
 
 def live_bundles(configurations: tuple[Configuration, ...]) -> tuple[Bundle, ...]:

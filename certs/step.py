@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -43,6 +43,8 @@ class Act(StrEnum):
 class Make:
     """Put a fresh pair beside what `onto` holds, and write the Secret."""
 
+    ACTS: ClassVar[frozenset[Act]] = frozenset({Act.MAKE})
+
     onto: Stored
     reason: Reason
     why: str
@@ -53,19 +55,29 @@ class Make:
 class Write:
     """Write the Secret so."""
 
+    ACTS: ClassVar[frozenset[Act]] = frozenset({Act.HEAL, Act.PROMOTE, Act.FORGET})
+
     act: Act
     stored: Stored
     why: str
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
     """Give every entry of these configurations this bundle."""
 
+    ACTS: ClassVar[frozenset[Act]] = frozenset({Act.TRUST, Act.REPAIR, Act.FORGET})
+
     act: Act
     bundle: Bundle
     configurations: tuple[Configuration, ...]
     why: str
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +99,16 @@ class Rest:
 
 
 Step = Make | Write | Patch | Wait | Rest
+
+WRITING: Final = (Make, Write, Patch)
+"""The steps that change something; with their ``ACTS``, all that a crash may come between."""
+
+
+def _check(step: Write | Patch) -> None:
+    """Let no step exist that is not told in ``ACTS``: tests kill a replica at each of them.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if step.act not in step.ACTS:
+        raise ValueError(f"{type(step).__name__} does not {step.act}")

@@ -6,15 +6,18 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from certs.cluster import Outcome, read_configuration
+from certs.cluster import Cluster, Outcome, read_configuration
 from certs.probe import probe
 from certs.rotation import next_step
+from certs.servertime import TimedClient
 from certs.step import Act
-from sharing.cluster.client import PatchType
-from sharing.cluster.errors import ApiError, InvalidError
+from embedded.apiserver.server import ApiServer
+from sharing.cluster.client import Client, PatchType
+from sharing.cluster.errors import ApiError, InvalidError, NotFoundError
 from sharing.cluster.events import EventRecorder
 from sharing.cluster.kind import EVENTS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 from tests.certs.bench import NAME, PLACE, QUICK, Bench, configuration
@@ -215,6 +218,61 @@ async def test_another_replica_carries_on_where_one_was_killed(bench: Bench, act
     )
 
     await bench.call(heir)
+
+
+class TwoServers(TimedClient):
+    """As behind a load balancer: a connection of its own leads to the other API server."""
+
+    other: Path
+
+    def anew(self) -> Client:
+        return Client.from_kubeconfig(self.other)
+
+
+async def test_a_rotation_waits_for_an_api_server_that_is_behind(
+    bench: Bench, tmp_path: Path
+) -> None:
+    steady = bench.replica()
+    for _ in range(6):
+        await steady.keeper.turn()
+    async with ApiServer(tls=True) as behind, TwoServers.from_kubeconfig(bench.kubeconfig) as pair:
+        pair.other = behind.write_kubeconfig(tmp_path / "behind")
+        replica = bench.replica()
+        replica.keeper._cluster = Cluster(pair, PLACE, clock=pair.time)
+        await replica.keeper._cluster.ask("now")
+        async with Client.from_kubeconfig(pair.other) as administrator:
+            # It was told of one of the two, and not of the next authority.
+            made = configuration("MutatingWebhookConfiguration", 2)
+            await administrator.create(MUTATING_WEBHOOKS, made)
+            began_s = replica.keeper._monotonic()
+            replica.keeper._monotonic = lambda: began_s + 3600 * len(acts)
+            acts = list[Act]()
+            while len(acts) < 12:
+                acts.append((await replica.keeper.turn()).act)
+            assert Act.PROMOTE not in acts
+            assert acts[-4:] == [Act.WAIT] * 4
+
+            await _tell(bench.client, administrator)
+            late = [(await replica.keeper.turn()).act for _ in range(2)]
+            acts += late
+
+        assert late == [Act.WAIT, Act.WAIT]
+        async with Client.from_kubeconfig(pair.other) as administrator:
+            await administrator.create(
+                VALIDATING_WEBHOOKS, configuration("ValidatingWebhookConfiguration", 1)
+            )
+            await _tell(bench.client, administrator)
+        for _ in range(3):
+            acts.append((await replica.keeper.turn()).act)
+        assert Act.PROMOTE in acts
+
+
+async def _tell(one: Client, other: Client) -> None:
+    """Bring an API server up to date, as far as it knows the configurations at all."""
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        entries = (await one.get(kind, "gpu-sharing"))["webhooks"]
+        with suppress(NotFoundError):
+            await other.patch(kind, "gpu-sharing", {"webhooks": entries})
 
 
 async def test_a_configuration_installed_later_gets_its_bundle(bench: Bench) -> None:

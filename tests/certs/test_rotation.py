@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from certs.bundle import Bundle
+from certs.bundle import NOBODY, Bundle
 from certs.leaf import fingerprint
 from certs.schedule import RotationSettings, renew_at
-from certs.secret import ASK_ANNOTATION
-from certs.step import Act, Make, Rest, Wait
+from certs.secret import ASK_ANNOTATION, Stored
+from certs.step import WRITING, Act, Make, Patch, Rest, Wait, Write
 from sharing.errors import InputError
 from tests.certs.world import NAMES, POLL_S, PROPAGATION_S, SETTINGS, World
 
@@ -93,6 +93,49 @@ def test_rotation_trusts_first_waits_and_serves_later() -> None:
     assert len(world.stored.trusted) == 2
 
 
+def test_wait_for_trust_begins_when_no_api_server_shows_an_older_bundle() -> None:
+    # An API server that is starved, or was cut off from etcd, calls by what its cache holds.
+    world = settled(replicas=1)
+    world.lag_s = 5 * PROPAGATION_S
+    replica = world.replicas[0]
+    before = served_by(world)
+    ask(world, "now")
+    assert [world.turn(replica).act for _ in range(3)] == [Act.MAKE, Act.TRUST, Act.WAIT]
+
+    for _ in range(9):
+        world.now_s += PROPAGATION_S / 2
+        waiting = world.turn(replica)
+        assert isinstance(waiting, Wait)
+        assert waiting.duration == timedelta(seconds=PROPAGATION_S)
+    world.now_s += PROPAGATION_S / 2
+    assert world.turn(replica).act is Act.WAIT
+    world.now_s += PROPAGATION_S
+    assert served_by(world) == before
+
+    assert world.turn(replica).act is Act.PROMOTE
+    world.turn(replica)
+    assert served_by(world) != before
+    world.check()
+
+
+def test_a_replica_that_did_not_promote_waits_for_late_api_servers_too() -> None:
+    world = settled(replicas=2)
+    promoter, other = world.replicas
+    before = served_by(world)
+    ask(world, "now")
+    while world.turn(promoter).act is not Act.PROMOTE:
+        world.now_s += PROPAGATION_S / 4
+    world.lag_s = world.now_s  # the one that it meets now knows nothing of all this
+
+    world.turn(other)
+    world.now_s += 2 * PROPAGATION_S
+    world.turn(other)
+
+    served = other.sight.served
+    assert served is not None
+    assert {served.leaf.fingerprint} == before
+
+
 def test_wait_for_trust_begins_anew_when_a_bundle_was_emptied_meanwhile() -> None:
     world = settled(replicas=1)
     replica = world.replicas[0]
@@ -155,6 +198,16 @@ def test_third_wish_within_a_day_waits_until_an_old_authority_may_go() -> None:
     assert isinstance(step, Wait)
     assert "hold 3 at most" in step.why
     assert timedelta(hours=23) < step.duration <= SETTINGS.overlap
+
+
+def test_every_act_is_told_as_one_of_a_step_and_no_other_can_be_made() -> None:
+    told = frozenset[Act]().union(*(kind.ACTS for kind in WRITING))
+
+    assert told | {Act.WAIT, Act.REST} == set(Act)
+    with pytest.raises(ValueError, match="Write does not trust"):
+        Write(act=Act.TRUST, stored=Stored(), why="")
+    with pytest.raises(ValueError, match="Patch does not promote"):
+        Patch(act=Act.PROMOTE, bundle=NOBODY, configurations=(), why="")
 
 
 def test_fifty_rotations_leave_one_authority_and_never_more_than_three() -> None:

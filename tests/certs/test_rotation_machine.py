@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from certs.authority import Authority
 from certs.secret import ASK_ANNOTATION
 from certs.step import Act, Rest, Step
-from tests.certs.world import POLL_S, Replica, World
+from tests.certs.world import POLL_S, PROPAGATION_S, Replica, World
 
 WHO = st.integers(min_value=0, max_value=2)
 WHICH = st.integers(min_value=0, max_value=1)
@@ -32,9 +32,12 @@ GARBAGE = st.sampled_from([b"", b"garbage", b"-----BEGIN CERTIFICATE-----\n"])
 class Rotation(RuleBasedStateMachine):
     """Three replicas of one webhook, whatever happens to them and around them."""
 
-    @initialize(seed=st.integers(min_value=0, max_value=2**32))
-    def begin(self, seed: int) -> None:
-        self.world = World(replicas=3, seed=seed)
+    @initialize(
+        seed=st.integers(min_value=0, max_value=2**32),
+        lag_s=st.sampled_from([0.0, PROPAGATION_S / 2, 5 * PROPAGATION_S]),
+    )
+    def begin(self, seed: int, lag_s: float) -> None:
+        self.world = World(replicas=3, seed=seed, lag_s=lag_s)
         # One vandal at a time: who takes both the Secret and the bundles leaves nothing.
         self.broken = False
         self.wishes = 0

@@ -2,7 +2,8 @@
 and replicas that read, decide and write in separate moments and may die in between.
 
 Time here is a number. API servers use any version of a configuration that was current
-within the last `PROPAGATION_S` seconds; each replica looks at least every `POLL_S`.
+within the last `PROPAGATION_S` seconds, or longer ago where they lag, which their caches show; each
+replica looks at least every `POLL_S`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from certs.rotation import Situation, carry_out, next_step
 from certs.schedule import RotationSettings
 from certs.secret import Stored, read_secret, write_secret
 from certs.serving import choose_served
-from certs.sight import Configuration, Sight, live_bundles
+from certs.sight import Configuration, Sight, is_changing, live_bundles
 from certs.step import Act, Make, Patch, Rest, Step, Wait, Write
 
 NAMES = ("gpu-sharing-webhook.gpu-sharing.svc", "gpu-sharing-webhook")
@@ -78,9 +79,15 @@ class World:
     """Everything at once; each method is one thing that may happen."""
 
     def __init__(
-        self, *, replicas: int, seed: int = 0, settings: RotationSettings = SETTINGS
+        self,
+        *,
+        replicas: int,
+        seed: int = 0,
+        settings: RotationSettings = SETTINGS,
+        lag_s: float = 0.0,
     ) -> None:
         self.settings = settings
+        self.lag_s = lag_s
         self.now_s = 1000.0
         self.offset = timedelta()
         self.secret: dict[str, Any] | None = {"metadata": {"name": "certs"}, "type": "Opaque"}
@@ -115,7 +122,14 @@ class World:
         kept.versions = [one for one in kept.versions if self.in_use(one)]
 
     def in_use(self, version: Version) -> bool:
-        return version.until_s is None or version.until_s > self.now_s - PROPAGATION_S + HAIR_S
+        oldest_s = self.now_s - max(PROPAGATION_S, self.lag_s) + HAIR_S
+        return version.until_s is None or version.until_s > oldest_s
+
+    def cached(self, kept: Kept) -> tuple[bytes, ...]:
+        """What an API server that lags calls by."""
+        then_s = self.now_s - self.lag_s
+        known = [one for one in kept.versions if one.since_s <= then_s]
+        return known[-1].bundles if known else (b"",)
 
     def write(self, secret: dict[str, Any] | None) -> None:
         self.secret = secret
@@ -129,15 +143,7 @@ class World:
 
     def read_bundles(self, replica: Replica) -> None:
         replica.read = tuple(
-            Configuration(
-                kind="MutatingWebhookConfiguration",
-                name=one.name,
-                version=str(one.number),
-                generation=str(one.number),
-                bundles=one.live.bundles,
-            )
-            for one in self.kept
-            if one.live is not None
+            _configuration(one, one.live.bundles) for one in self.kept if one.live is not None
         )
 
     def decide(self, replica: Replica) -> Step:
@@ -145,7 +151,10 @@ class World:
         if replica.read is None:
             self.read_bundles(replica)
         configurations, replica.read = replica.read or (), None
-        sight = replica.sight.look(self.stored, configurations, at_s=self.now_s)
+        cached = ()
+        if is_changing(self.stored, replica.sight.served):
+            cached = tuple(_configuration(one, self.cached(one)) for one in self.kept)
+        sight = replica.sight.look(self.stored, configurations, at_s=self.now_s, cached=cached)
         situation = Situation(
             stored=self.stored,
             configurations=configurations,
@@ -283,3 +292,13 @@ class World:
                             f"(now {self.now_s} s)"
                         )
         assert self.most_authorities <= 3
+
+
+def _configuration(kept: Kept, bundles: tuple[bytes, ...]) -> Configuration:
+    return Configuration(
+        kind="MutatingWebhookConfiguration",
+        name=kept.name,
+        version=str(kept.number),
+        generation=str(kept.number),
+        bundles=bundles,
+    )
