@@ -7,7 +7,7 @@ layout, says what the GPUs of a node become; the first entry that selects a GPU 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
@@ -20,6 +20,8 @@ from sharing.size import OneOf, Size, size_key
 from sharing.timeslice import TimeSlice
 
 _RANGE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", re.ASCII)
+PART_MODES: Final = frozenset({Mode.MPS, Mode.TIME_SLICING})
+"""Modes whose shares are parts of a GPU, or of a MIG instance."""
 _MOST_SHARES: Final = 48
 """Shares on one GPU under MPS; the server takes 48 clients (see sharing.size)."""
 
@@ -38,6 +40,9 @@ class GpuLayout:
     pool: str | None = None
     time_slice: TimeSlice | None = None
     """How long each turn lasts; as the driver has it if None."""
+    cuts: tuple[tuple[MigProfile, GpuLayout], ...] = ()
+    """What each MIG instance of a profile is cut into further, biggest profile first; instances of
+    other profiles are shares as they are."""
 
     def __post_init__(self) -> None:
         merged: dict[Size, int] = {}
@@ -63,6 +68,7 @@ class GpuLayout:
                 self._check_parts()
             case Mode.MIG:
                 self._check_mig()
+        self._check_cuts()
 
     def _check_exclusive(self) -> None:
         if self.sizes:
@@ -89,6 +95,24 @@ class GpuLayout:
                     f"MIG profile {size} splits its instance", "whole instances like 3g.40gb"
                 )
 
+    def _check_cuts(self) -> None:
+        """What each instance is cut into is a layout of its own, of parts and nothing else."""
+        ordered = sorted(self.cuts, key=lambda cut: size_key(cut[0]), reverse=True)
+        object.__setattr__(self, "cuts", tuple(ordered))
+        named = [profile for profile, _ in self.cuts]
+        made = {size for size, _ in self.sizes}
+        for profile, cut in self.cuts:
+            if self.mode is not Mode.MIG or profile not in made or named.count(profile) > 1:
+                raise _no_cut(
+                    f"cuts MIG profile {profile}, which is not among its sizes"
+                    if profile not in made
+                    else f"cuts MIG profile {profile} twice"
+                )
+            if cut.mode not in PART_MODES:
+                raise _no_cut(f"mode {cut.mode} cannot be cut from MIG instances")
+            if cut.pool is not None or cut.time_slice is not None or cut.cuts:
+                raise _no_cut("a cut has a mode and sizes, nothing else")
+
     def _error(self, wrong: str, expected: str) -> LayoutError:
         return LayoutError(
             f"layout of mode {self.mode}",
@@ -103,9 +127,29 @@ class GpuLayout:
         if self.mode is Mode.EXCLUSIVE:
             return ((ShareClass(mode=self.mode, pool=self.pool), 1),)
         return tuple(
-            (ShareClass(mode=self.mode, size=size, pool=self.pool), count)
+            (share_class, count * number)
             for size, count in self.sizes
+            for share_class, number in self.of_each(size)
         )
+
+    def of_each(self, size: Size) -> Iterator[tuple[ShareClass, int]]:
+        """The share classes that one unit of a size yields, with how many of each."""
+        cut = None if isinstance(size, OneOf) else self.cut_of(size)
+        if cut is None or isinstance(size, OneOf):
+            yield ShareClass(mode=self.mode, size=size, pool=self.pool), 1
+            return
+        for part, number in cut.sizes:
+            share = ShareClass(mode=cut.mode, size=part, pool=self.pool, cut_from=size)
+            yield share, number
+
+    def cut_of(self, profile: MigProfile) -> GpuLayout | None:
+        """What an instance of a MIG profile is cut into; None where it is a share as it is."""
+        return next((cut for cut_from, cut in self.cuts if cut_from == profile), None)
+
+    def mps_of(self, profile: MigProfile) -> GpuLayout | None:
+        """The same, where it needs an MPS daemon."""
+        cut = self.cut_of(profile)
+        return cut if cut is not None and cut.mode is Mode.MPS else None
 
     @property
     def mig_profiles(self) -> tuple[MigProfile, ...]:
@@ -115,10 +159,23 @@ class GpuLayout:
         )
 
     def __str__(self) -> str:
-        sizes = " ".join(f"{count}x {size}" for size, count in self.sizes)
+        cuts = {profile: f" ({cut})" for profile, cut in self.cuts}
+        sizes = " ".join(
+            f"{count}x {size}{'' if isinstance(size, OneOf) else cuts.get(size, '')}"
+            for size, count in self.sizes
+        )
         pool = f" for pool {self.pool}" if self.pool else ""
         turns = f" in {self.time_slice} turns" if self.time_slice else ""
         return f"{self.mode} {sizes}".strip() + turns + pool
+
+
+def _no_cut(wrong: str) -> LayoutError:
+    return LayoutError(
+        "cut of MIG instances",
+        wrong,
+        expected="MIG profiles of the layout, each with mode mps or time-slicing and sizes",
+        example="{mode: mig, sizes: {3g.40gb: 2}, cut: {3g.40gb: {mode: mps, sizes: {1of4: 4}}}}",
+    )
 
 
 EXCLUSIVE_LAYOUT: Final = GpuLayout(mode=Mode.EXCLUSIVE)

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sharing import catalogue, miglayout
+from sharing import catalogue, migcut, miglayout
 from sharing.api.layout import LayoutEntrySpec
 from sharing.api.model import ApiModel, parse_model
 from sharing.api.node import GpuNodeStatus, node_inventory
@@ -29,7 +29,6 @@ from sharing.documents import Document
 from sharing.errors import InputError, shown
 from sharing.inventory import Inventory, NodeInventory, node_offers
 from sharing.layout import GpuIdentity, GpuLayout, assign
-from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.share import PlacedInstance, Share, shares_of, worth_milli
 from sharing.shareclass import ShareClass
@@ -108,6 +107,7 @@ class NodeEntry(ApiModel):
 def _gpu_shares(board: Board, uuid: str, layout: GpuLayout) -> tuple[Share, ...]:
     instances: tuple[PlacedInstance, ...] = ()
     if layout.mode is Mode.MIG:
+        migcut.check_cuts(board, layout)
         instances = tuple(
             PlacedInstance(
                 profile=placed.profile,
@@ -120,8 +120,8 @@ def _gpu_shares(board: Board, uuid: str, layout: GpuLayout) -> tuple[Share, ...]
 
 
 def _worth(share: Share, board: Board) -> int:
-    size = share.share_class.size
-    slices = size.gpu_slices if isinstance(size, MigProfile) else 0
+    instance = share.share_class.instance
+    slices = 0 if instance is None else instance.gpu_slices
     return worth_milli(
         share.share_class,
         memory_mib=share.memory_mib,

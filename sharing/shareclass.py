@@ -79,6 +79,11 @@ class ShareClass:
         return self.mode.isolation
 
     @property
+    def instance(self) -> MigProfile | None:
+        """The MIG instance that its shares are, or are cut from; None for others."""
+        return self.size if isinstance(self.size, MigProfile) else self.cut_from
+
+    @property
     def token(self) -> str:
         """The part of the name that says mode and size, such as ``mps-1of4``."""
         if self.size is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import strategies as st
@@ -36,6 +37,20 @@ def share_classes(draw: st.DrawFn) -> ShareClass:
         size = draw(parts)
         cut_from = draw(st.none() | mig_profiles)
     return ShareClass(mode=mode, size=size, pool=pool, cut_from=cut_from)
+
+
+@st.composite
+def cut_layouts(draw: st.DrawFn) -> GpuLayout:
+    """MIG layouts, most of whose instances are cut further."""
+    profiles = draw(st.lists(mig_profiles, min_size=1, max_size=4, unique=True))
+    counts = [draw(st.integers(1, 3)) for _ in profiles]
+    cut = [profile for profile in profiles if draw(st.integers(0, 3))]
+    return GpuLayout(
+        mode=Mode.MIG,
+        sizes=tuple(zip(profiles, counts, strict=True)),
+        pool=draw(pools),
+        cuts=tuple((profile, replace(draw(part_layouts()), pool=None)) for profile in cut),
+    )
 
 
 @st.composite
