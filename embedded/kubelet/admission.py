@@ -8,7 +8,7 @@ pod fails and is not tried again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -52,6 +52,7 @@ class Admission:
         save: Writes the checkpoint.
         align: Whether devices of one NUMA node are preferred.
         seed: What arbitrary choices are drawn by.
+        forgotten: Resource and device of what is held but taken for free, by a fault.
     """
 
     plugins: Plugins
@@ -60,6 +61,7 @@ class Admission:
     save: Callable[[], None]
     align: bool = False
     seed: str = ""
+    forgotten: set[tuple[str, str]] = field(default_factory=set)
 
     async def assign(self, pod: Mapping[str, Any], running: Callable[[str], bool]) -> None:
         """Assign devices to all containers of a pod.
@@ -158,7 +160,7 @@ class Admission:
             resource=resource,
             count=count,
             reusable=frozenset(reusable),
-            free=devices.healthy - self.ledger.held(resource),
+            free=devices.healthy - self._taken(resource),
             numa=devices.numa,
             align=self.align,
             seed=f"{self.seed}/{metadata.get('namespace')}/{metadata['name']}/{member.name}",
@@ -167,7 +169,11 @@ class Admission:
         chosen = await choose(need, endpoint.advise if endpoint and advises else None)
         if endpoint is None:
             raise PluginError("", f"unknown Device Plugin {resource}")
-        answer = await endpoint.allocate(chosen)
+        try:
+            answer = await endpoint.allocate(chosen)
+        except PluginError:
+            self.forgotten.clear()  # as upstream: what is taken is counted anew
+            raise
         numa = {id_: devices.numa[id_] for id_ in chosen if id_ in devices.numa}
         holding = Holding(devices=chosen, answer=answer, numa=numa)
         self.ledger.put(str(metadata["uid"]), member.name, resource, holding)
@@ -176,6 +182,11 @@ class Admission:
         except OSError as error:
             raise PluginError("", f"failed to write checkpoint: {error}") from error
         _log.debug("devices were assigned", pod=metadata["name"], container=member.name)
+
+    def _taken(self, resource: str) -> frozenset[str]:
+        """What counts as taken: all that is held, but for what was forgotten."""
+        held = self.ledger.held(resource)
+        return held - {device for name, device in self.forgotten if name == resource}
 
     def check_fit(self, pod: Mapping[str, Any], others: Sequence[Amounts], node: Node) -> None:
         """Ask the scheduler's rules once more.

@@ -124,6 +124,7 @@ class Kubelet:
             lambda: self.ledger,
             lambda: self.table,
             self._residents,
+            tells_one=settings.tells_one_pod,
         )
         await pod_resources.start()
         stack.push_async_callback(pod_resources.stop)
@@ -226,6 +227,19 @@ class Kubelet:
         life = self._lives.find(namespace, pod) if self._lives else None
         return self.runtime.view(life.uid, container) if life else None
 
+    def lose_count(self) -> None:
+        """Take all that is held for free until something ends or an allocation fails.
+
+        What kubelets do to what they assign while somebody lists PodResources
+        (kubernetes#137534); the books stay right, only the count is wrong.
+        """
+        assert self._surface is not None  # noqa: S101 - made at the start
+        self._surface.starter.admission.forgotten.update(
+            (resource, device)
+            for _, _, resource, holding in self.ledger.entries()
+            for device in holding.devices
+        )
+
     async def finish(
         self, namespace: str, pod: str, *, container: str = "", exit_code: int = 0
     ) -> None:
@@ -263,6 +277,8 @@ class Kubelet:
 
     def _release(self, uid: str) -> None:
         if self.ledger.release(uid):
+            if self._surface is not None:
+                self._surface.starter.admission.forgotten.clear()
             with suppress(OSError):  # the folder was removed; the next start finds no pod
                 self._save()
 

@@ -49,6 +49,7 @@ class PodResources(PodResourcesListerServicer):
         ledger: Who holds what.
         table: What there is.
         residents: The pods to tell about.
+        tells_one: Whether one pod may be asked for, as from 1.34 on.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class PodResources(PodResourcesListerServicer):
         ledger: Callable[[], Ledger],
         table: Callable[[], DeviceTable],
         residents: Callable[[], Iterable[Resident]],
+        *,
+        tells_one: bool = True,
     ) -> None:
+        self._tells_one = tells_one
         self._folder = folder
         self._ledger = ledger
         self._table = table
@@ -92,6 +96,8 @@ class PodResources(PodResourcesListerServicer):
         self, request: api.GetPodResourcesRequest, context: Any
     ) -> api.GetPodResourcesResponse:
         """One pod."""
+        if not self._tells_one:
+            await context.abort(grpc.StatusCode.UNKNOWN, "PodResources API Get method disabled")
         for one in self._residents():
             if (one.namespace, one.name) == (request.pod_namespace, request.pod_name):
                 return api.GetPodResourcesResponse(pod_resources=self._pod(one))

@@ -29,6 +29,7 @@ class Settings:
         retry_s: How long a container that could not start waits.
         beat_s: How often the node's conditions are written though nothing changed.
         sync_timeout_s: How long the first lists may take.
+        tells_one_pod: Answer PodResources' Get, as kubelets do from 1.34 on.
         keyed_by_resource: Behave towards plugins as kubelets before PR #135437.
         align_numa: Prefer devices of one NUMA node.
         seed: What arbitrary choices of devices are drawn by.
@@ -44,6 +45,7 @@ class Settings:
     retry_s: float = 10.0
     beat_s: float = 300.0
     sync_timeout_s: float = 30.0
+    tells_one_pod: bool = True
     keyed_by_resource: bool = False
     align_numa: bool = False
     seed: str = ""

@@ -21,7 +21,7 @@ from sharing.layout import GpuLayout
 from sharing.node.background import Background
 from sharing.node.census import Census
 from sharing.node.closeness import ClosenessMatrix
-from sharing.node.equipment import mps_daemons, node_api, pod_resources
+from sharing.node.equipment import inquiry, mps_daemons, node_api, pod_resources
 from sharing.node.forerunner import Forerunner
 from sharing.node.gpus import Gpus
 from sharing.node.infirmary import Infirmary
@@ -89,6 +89,7 @@ class Agent:
         self._retreats = Retreats(settings.retreat, memory.retreats)
         self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
         self._kubelet = pod_resources(settings, self._early.plugins)
+        self._early.plugins.who_holds = inquiry(self._kubelet, self._api).who_holds
         self._census = Census(settings, self._gpus, self._kubelet, self._api)
         self._daemons = mps_daemons(settings, self._gpus, self._retell)
         self._slices = time_slices(settings)

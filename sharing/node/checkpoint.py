@@ -62,6 +62,33 @@ def read(folder: Path) -> tuple[Entry, ...]:
         ) from error
 
 
+class Checkpoint:
+    """The checkpoint, read again only when the kubelet has written it anew.
+
+    Args:
+        folder: The kubelet's device-plugin folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: tuple[tuple[int, int, int], tuple[Entry, ...]] | None = None
+
+    def entries(self) -> tuple[Entry, ...]:
+        """What it says now; see :func:`read`.
+
+        Raises:
+            UnavailableError: The file cannot be read or understood.
+        """
+        try:
+            found = (self._folder / FILE_NAME).stat()
+        except OSError:
+            return read(self._folder)
+        written = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if self._known is None or self._known[0] != written:
+            self._known = written, read(self._folder)
+        return self._known[1]
+
+
 def unlisted(
     entries: Iterable[Entry], listed: Iterable[Hold], pods: Mapping[str, PodName] | None
 ) -> tuple[Hold, ...]:

@@ -8,6 +8,7 @@ from sharing.cluster.client import Client
 from sharing.mps.daemons import ComputeModes, MpsDaemons
 from sharing.mps.program import program_of
 from sharing.node.api import NodeApi
+from sharing.node.inquiry import Inquiry
 from sharing.node.podresources import SOCKET_NAME, PodResources
 from sharing.node.settings import AgentSettings
 from sharing.plugin.plugins import DevicePlugins
@@ -53,3 +54,13 @@ def pod_resources(settings: AgentSettings, plugins: DevicePlugins) -> PodResourc
     return PodResources(
         settings.pod_resources_dir / SOCKET_NAME, settings.plugin_dir, plugins.admissions
     )
+
+
+def inquiry(kubelet: PodResources, api: NodeApi | None) -> Inquiry:
+    """How plugins learn who holds a share that the kubelet is about to hand out.
+
+    Args:
+        kubelet: Its own account.
+        api: The API server, which knows the names of pods; None where there is none.
+    """
+    return Inquiry(kubelet, lambda: None if api is None else api.pods())

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from sharing.layout import GpuLayout
 from sharing.mps.daemons import DaemonPhase
 from sharing.node.checkpoint import PodName
 from sharing.node.diagnosis import health_changes
+from sharing.node.doubles import Double, doubles
 from sharing.node.infirmary import CoTenantsEnded
 from sharing.node.status import GpuReport, NodeReport
+
+HELD_TWICE: Final = "ShareHeldTwice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,10 @@ def news(
         *_of_node(before, after),
         *_of_health(before, after),
         *_of_ended(before, after),
+        *(
+            News(reason=HELD_TWICE, message=str(one), warning=True)
+            for one in held_twice(before, after)
+        ),
         *_of_daemons(before, after),
     ]
     known = {each.gpu.uuid: each for each in before.gpus}
@@ -88,6 +96,12 @@ def over_budget(before: NodeReport, after: NodeReport) -> Iterator[tuple[PodName
             if hold.holder is not None:
                 pod = PodName(namespace=hold.holder.namespace, name=hold.holder.pod)
                 yield pod, f"container {hold.holder.container} {excess} ({_name(each)})"
+
+
+def held_twice(before: NodeReport, after: NodeReport) -> tuple[Double, ...]:
+    """The shares that several containers hold since the report before."""
+    told = {one for each in before.gpus for one in doubles(each.holds)}
+    return tuple(one for each in after.gpus for one in doubles(each.holds) if one not in told)
 
 
 def _of_node(before: NodeReport, after: NodeReport) -> Iterator[News]:

@@ -12,7 +12,7 @@ from sharing.layout import GpuLayout
 from sharing.node.api import NodeApi, Publication
 from sharing.node.checkpoint import PodName
 from sharing.node.infirmary import CoTenantsEnded, HealthNews
-from sharing.node.news import News, co_tenants, news, over_budget
+from sharing.node.news import HELD_TWICE, News, co_tenants, held_twice, news, over_budget
 from sharing.node.status import NodeReport, labels_of, milli_capacity, status_of
 
 _WAIT_S: Final = 2.0
@@ -74,6 +74,8 @@ class Notice:
         if self._served is None:
             self._served = _served_before(api)
         self._tell_pods(api, "MemoryOverBudget", over_budget(self._told, report))
+        twice = held_twice(self._told, report)
+        self._tell_pods(api, HELD_TWICE, [(pod, str(one)) for one in twice for pod in one.pods])
         for one in news(self._told, report, self._served):
             self._record(api, about, one)
             if one.about_node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,7 @@ import structlog
 
 from sharing.errors import UnavailableError
 from sharing.node import checkpoint
-from sharing.node.checkpoint import PodName
+from sharing.node.checkpoint import Checkpoint, PodName
 from sharing.node.held import Held, Hold, Holder
 from sharing.node.plan import Kubelet
 from sharing.node.settings import Tempo
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _log: Final = structlog.get_logger()
 SOCKET_NAME: Final = "kubelet.sock"
+_NOT_FOUND: Final = "not found"
+"""How the kubelet's words end for a pod that it does not have; all errors have one code."""
 _FIRST_POLL_S: Final = 0.01
 _LONGEST_POLL_S: Final = 0.2
 _OPTIONS: Final = (
@@ -56,12 +58,14 @@ class PodResources:
         timeout_s: float = 5.0,
     ) -> None:
         self._socket = socket
-        self._folder = checkpoint_folder
+        self._checkpoint = Checkpoint(checkpoint_folder)
         self._admissions = admissions
         self._timeout_s = timeout_s
         self._channel: grpc.aio.Channel | None = None
         self.entries: tuple[checkpoint.Entry, ...] = ()
         """The kubelet's checkpoint as of the last view: it knows pods by uid."""
+        self.listed: tuple[Hold, ...] = ()
+        """What PodResources listed at the last view."""
 
     async def view(self, pods: Mapping[str, PodName] | None = None) -> Kubelet:
         """What the kubelet offers and who holds it.
@@ -89,8 +93,8 @@ class PodResources:
                 f"it does not answer: {error.details() or error.code().name}",
                 fix="check that the kubelet runs and that its pod-resources folder is mounted",
             ) from error
-        listed = tuple(_holds(answer))
-        entries = self.entries = await asyncio.to_thread(checkpoint.read, self._folder)
+        listed = self.listed = tuple(_holds(answer.pod_resources))
+        entries = self.entries = await self.assigned()
         offered = frozenset(
             Offered(device.resource_name, device_id)
             for device in allocatable.devices
@@ -98,6 +102,36 @@ class PodResources:
         )
         held = Held.of((*listed, *checkpoint.unlisted(entries, listed, pods)))
         return Kubelet(held=held, offered=offered)
+
+    async def assigned(self) -> tuple[checkpoint.Entry, ...]:
+        """The kubelet's checkpoint as it is now.
+
+        Raises:
+            UnavailableError: It cannot be read or understood.
+        """
+        return await asyncio.to_thread(self._checkpoint.entries)
+
+    async def holds_of(self, pod: PodName) -> tuple[Hold, ...]:
+        """What one pod's containers hold in the kubelet's memory now; nothing if it has ended.
+
+        Unlike a list this may be asked at any time: it changes nothing in the kubelet.
+
+        Raises:
+            UnavailableError: The kubelet does not answer, or not this question (before 1.34).
+        """
+        request = api.GetPodResourcesRequest(pod_name=pod.name, pod_namespace=pod.namespace)
+        try:
+            answer = await self._stub().Get(request, timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            why = error.details() or error.code().name
+            if why.endswith(_NOT_FOUND):
+                return ()
+            raise UnavailableError(
+                f"kubelet at {self._socket}",
+                f"it does not say what pod {pod.namespace}/{pod.name} holds: {why}",
+                fix="run Kubernetes 1.34 or later, or turn on its gate KubeletPodResourcesGet",
+            ) from error
+        return tuple(_holds([answer.pod_resources]))
 
     async def until_withdrawn(self, gone: AbstractSet[Offered], *, timeout_s: float) -> bool:
         """Wait until the kubelet counts none of these shares; False when time ran out.
@@ -139,14 +173,14 @@ class PodResources:
         return PodResourcesListerStub(self._channel)
 
 
-def _holds(answer: api.ListPodResourcesResponse) -> list[Hold]:
+def _holds(pods: Iterable[api.PodResources]) -> list[Hold]:
     return [
         Hold(
             device_id=device_id,
             resource=device.resource_name,
             holder=Holder(namespace=pod.namespace, pod=pod.name, container=container.name),
         )
-        for pod in answer.pod_resources
+        for pod in pods
         for container in pod.containers
         for device in container.devices
         for device_id in device.device_ids

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from sharing.mode import Mode
 from sharing.mps.daemons import MpsDaemons
 from sharing.mps.limits import share_limits
+from sharing.node.doubles import doubles
 from sharing.node.excess import BUDGETED
 from sharing.node.held import Holder
 from sharing.node.status import GpuReport, NodeReport
@@ -85,6 +86,7 @@ def _told(report: NodeReport, each: GpuReport, share: Share, *, draining: bool) 
     excess = report.excesses.get(share.device_id)
     size, threads = share.share_class.size, None
     if share.share_class.mode is Mode.MPS and isinstance(size, OneOf):
+        # Of what it is cut from; that the share has memory is known.
         threads = share_limits(size, max(each.gpu.memory_mib, size.parts)).thread_percentage
     return Told(
         share=share,
@@ -248,11 +250,13 @@ def _by_gpu(report: NodeReport) -> Iterator[Metric]:
     strangers = _gauge(
         "stranger_processes", "Processes on a GPU that belong to no holder of a share.", "gpu"
     )
+    twice = _gauge("shares_held_twice", "Shares that the kubelet handed to two containers.")
+    twice.add_metric([], sum(len(doubles(each.holds)) for each in report.gpus))
     left = Counter(one.place.partition("::")[0] for one in report.accounts.lingering)
     for each in report.gpus:
         lingering.add_metric([each.gpu.uuid], left[each.gpu.uuid])
         strangers.add_metric([each.gpu.uuid], report.accounts.strangers.get(each.gpu.uuid, 0))
-    yield from (over, lingering, strangers)
+    yield from (over, twice, lingering, strangers)
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

@@ -15,7 +15,7 @@ from sharing.errors import shown
 from sharing.mode import Mode
 from sharing.plugin.binding import ContainerEdits, Mount, ShareBinding, container_edits
 from sharing.plugin.cdi import CdiDevice, cdi_device, host_path
-from sharing.plugin.errors import SeveralSharesError, UnknownShareError
+from sharing.plugin.errors import HeldShareError, SeveralSharesError, UnknownShareError
 from sharing.plugin.settings import AnswerSettings, Strategy
 
 VOLUME_ROOT: Final = "/var/run/nvidia-container-devices"
@@ -54,6 +54,8 @@ def allocate(
     device_ids: Sequence[str],
     known: Mapping[str, ShareBinding],
     settings: AnswerSettings,
+    *,
+    held: Mapping[str, str] | None = None,
 ) -> ContainerAnswer:
     """The answer for one container.
 
@@ -63,9 +65,10 @@ def allocate(
         known: Every share of that resource that exists, by device id; unhealthy ones too, and
             those that are offered no longer but held.
         settings: How to answer.
+        held: Which of these devices another container holds for certain, and who that is.
 
     Raises:
-        AllocationError: An id is unknown, or the container wants more than one share.
+        AllocationError: An id is unknown or held, or the container wants more than one share.
     """
     ids = sorted(set(device_ids))
     unknown = [device_id for device_id in ids if device_id not in known]
@@ -85,6 +88,17 @@ def allocate(
             expected="1, since shares of several GPUs do not add up",
             fix="take a larger size, or whole GPUs",
             example=f'limits: {{{resource}: "1"}}',
+        )
+    taken = {one: holder for one, holder in sorted((held or {}).items()) if one in ids}
+    if taken:
+        raise HeldShareError(
+            f"resource {resource}",
+            "the kubelet hands out what is held: "
+            + ", ".join(f"share {one} by {holder}" for one, holder in taken.items()),
+            expected="a share that nobody holds; kubelets lose count when PodResources is listed "
+            "while they admit a pod (kubernetes#137534)",
+            fix="delete the pod so that its controller makes a new one, which gets a free share; "
+            "have exporters on this node list PodResources less often",
         )
     return _answer(bindings, settings)
 

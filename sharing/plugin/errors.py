@@ -19,3 +19,7 @@ class UnknownShareError(AllocationError):
 
 class SeveralSharesError(AllocationError):
     """One container is to get several shares, which do not add up."""
+
+
+class HeldShareError(AllocationError):
+    """The kubelet hands out a share that a live container holds."""

@@ -7,7 +7,7 @@ knows, whatever restarts meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from sharing.plugin.cdistore import CdiStore
 from sharing.plugin.errors import PluginError
 from sharing.plugin.offer import Offer
 from sharing.plugin.server import remove_leftovers
-from sharing.plugin.servicer import Answers, WhyNotReady
+from sharing.plugin.servicer import Answers, WhoHolds, WhyNotReady
 from sharing.plugin.session import ClassSession, ClassState
 from sharing.plugin.settings import AnswerSettings, Patience
 from sharing.plugin.watch import KubeletWatch
@@ -82,6 +82,8 @@ class DevicePlugins:
         )
         self.why_not_ready: WhyNotReady | None = None
         """Asked before a container with an MPS share starts."""
+        self.who_holds: WhoHolds = _nobody_knows
+        """Asked before a share is advised or handed out."""
         self.links: Mapping[frozenset[str], int] = {}
         """NVLink or PCIe closeness of GPU pairs, higher is closer; see ``preference``."""
         self._answers = Answers(
@@ -89,6 +91,7 @@ class DevicePlugins:
             cdi=self._cdi,
             why_not_ready=lambda binding: self.why_not_ready and self.why_not_ready(binding),
             links=lambda: self.links,
+            who_holds=self._who_holds,
         )
         self.tally = self._answers.tally
         """How the kubelet was answered so far."""
@@ -96,6 +99,9 @@ class DevicePlugins:
         """Whoever lists the kubelet's assignments does it when none is under way."""
         self._sessions: dict[str, ClassSession] = {}
         self._lock = asyncio.Lock()
+
+    async def _who_holds(self, resource: str, device_ids: Collection[str]) -> Mapping[str, str]:
+        return await self.who_holds(resource, device_ids)
 
     async def start(self) -> None:
         """Begin to watch for the kubelet. Does not wait for it."""
@@ -193,6 +199,10 @@ class DevicePlugins:
                 for session in tuple(self._sessions.values()):
                     await session.until_serving()
         return all(session.state is ClassState.SERVING for session in self._sessions.values())
+
+
+async def _nobody_knows(_resource: str, _device_ids: Collection[str]) -> Mapping[str, str]:
+    return {}
 
 
 def _by_class(bindings: Iterable[ShareBinding], held: Iterable[ShareBinding]) -> _Classes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -32,7 +32,15 @@ Asked from PreStartContainer only, whose error lets the container wait and is re
 answer at once.
 """
 
+WhoHolds = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
+"""Which of these devices of a resource a container holds now, for certain, and who that is.
+
+Asked while a container is to get them. Says nothing where it cannot be known, and never fails.
+"""
+
 _CDI_WRITE_S: Final = 3.0
+_MOST_ADVICE: Final = 8
+"""How often advice is thought over because what was chosen turns out to be held."""
 
 _log = structlog.get_logger()
 
@@ -46,6 +54,7 @@ class Answers:
     why_not_ready: WhyNotReady | None
     links: Callable[[], Mapping[frozenset[str], int]]
     """Closeness of GPU pairs as it is known now; see ``preference``."""
+    who_holds: WhoHolds
     tally: Tally = field(default_factory=Tally)
     admissions: Admissions = field(default_factory=Admissions)
 
@@ -133,26 +142,42 @@ class ClassServicer(DevicePluginServicer):
         """Advise; never an error, which would fail the pod."""
         del context
         async with self._answers.admissions.answering():
-            return self._preferred(request)
-
-    def _preferred(self, request: pb.PreferredAllocationRequest) -> pb.PreferredAllocationResponse:
-        known = self._offer.known
-        chosen = (
-            prefer(
-                list(one.available_deviceIDs),
-                list(one.must_include_deviceIDs),
-                one.allocation_size,
-                known=known,
-                packing=self._answers.settings.packing,
-                links=self._answers.links(),
-            )
-            for one in request.container_requests
-        )
+            chosen = [await self._preferred(one) for one in request.container_requests]
         return pb.PreferredAllocationResponse(
             container_responses=[
                 pb.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen
             ]
         )
+
+    async def _preferred(self, one: pb.ContainerPreferredAllocationRequest) -> tuple[str, ...]:
+        """The ids to take; none that is held, whatever the kubelet takes for free.
+
+        So a kubelet that has lost count does no harm as long as a share is really free.
+        """
+        free, must = list(one.available_deviceIDs), list(one.must_include_deviceIDs)
+        chosen: tuple[str, ...] = ()
+        for _ in range(_MOST_ADVICE):
+            chosen = prefer(
+                free,
+                must,
+                one.allocation_size,
+                known=self._offer.known,
+                packing=self._answers.settings.packing,
+                links=self._answers.links(),
+            )
+            held = await self._held([one for one in chosen if one not in must])
+            if not held:
+                break
+            free = [one for one in free if one not in held]
+        return chosen
+
+    async def _held(self, device_ids: Collection[str]) -> Mapping[str, str]:
+        held = await self._answers.who_holds(self._offer.resource, device_ids)
+        if held:
+            _log.warning(
+                "kubelet takes held shares for free", resource=self._offer.resource, held=dict(held)
+            )
+        return held
 
     async def Allocate(  # noqa: N802 - the protocol's name
         self, request: pb.AllocateRequest, context: Any
@@ -162,6 +187,8 @@ class ClassServicer(DevicePluginServicer):
             return await self._allocated(request, context)
 
     async def _allocated(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
+        asked = {one for each in request.container_requests for one in each.devices_ids}
+        held = await self._held(asked)
         try:
             answers = [
                 allocate(
@@ -169,6 +196,7 @@ class ClassServicer(DevicePluginServicer):
                     list(one.devices_ids),
                     self._offer.known,
                     self._answers.settings,
+                    held=held,
                 )
                 for one in request.container_requests
             ]

@@ -6,7 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sharing.plugin.errors import PluginError, SeveralSharesError, UnknownShareError
+from sharing.plugin.errors import (
+    HeldShareError,
+    PluginError,
+    SeveralSharesError,
+    UnknownShareError,
+)
 
 
 class Refusal(StrEnum):
@@ -16,6 +21,8 @@ class Refusal(StrEnum):
     """Allocate named a share that does not exist; the pod fails."""
     SEVERAL_SHARES = "several-shares"
     """Allocate named several shares for one container; the pod fails."""
+    HELD = "held"
+    """Allocate named a share that another container holds; the pod fails."""
     NOT_READY = "not-ready"
     """PreStartContainer met a share that waits for its MPS daemon; the start is tried again."""
     GONE = "gone"
@@ -46,5 +53,7 @@ def _refusal(error: PluginError) -> Refusal:
             return Refusal.UNKNOWN_SHARE
         case SeveralSharesError():
             return Refusal.SEVERAL_SHARES
+        case HeldShareError():
+            return Refusal.HELD
         case _:
             return Refusal.OTHER

@@ -217,9 +217,12 @@ class NodeBench:
 
 @asynccontextmanager
 async def node_bench(
-    gpus: str | Sequence[str] = "2xH100-80GB", *, managed: bool = True
+    gpus: str | Sequence[str] = "2xH100-80GB", *, managed: bool = True, **kubelet_is: Any
 ) -> AsyncIterator[NodeBench]:
-    """A fresh API server with one node; no agent and no controller yet."""
+    """A fresh API server with one node; no agent and no controller yet.
+
+    The keywords that are left are the kubelet's settings.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))  # short, for unix sockets
     cdi = folder / "cdi"
     cdi.mkdir()
@@ -240,7 +243,9 @@ async def node_bench(
             for manifest in crd_manifests():
                 await client.create(CRDS, manifest)
             labels = {"gpu.sharing/managed": "true"} if managed else {}
-            chosen = Settings(name="n1", root=folder / "k", cdi_folders=(cdi,), labels=labels)
+            chosen = Settings(
+                name="n1", root=folder / "k", cdi_folders=(cdi,), labels=labels, **kubelet_is
+            )
             kubelet = await stack.enter_async_context(Kubelet(client, chosen))
 
             async def cache(kind: Kind) -> Cache[dict[str, Any]]:
