@@ -64,11 +64,14 @@ class Pace:
         silence_s: How long an API server may be away before we are unready, seconds: others may
             withdraw their trust in what is served here no sooner than a rotation's overlap after
             the last look; half of that if None.
+        patience_s: How long without a look, seconds, makes the wait for API servers begin anew; at
+            least that wait itself, and two polls.
     """
 
     poll_s: float = 30.0
     jitter_s: float = 0.5
     silence_s: float | None = None
+    patience_s: float = 0.0
 
 
 class Keeper:
@@ -103,6 +106,8 @@ class Keeper:
         self._metrics = metrics
         self._recorder = recorder
         self._pace = pace or Pace()
+        wait_s = settings.propagation.total_seconds()
+        self._patience_s = max(wait_s, 2 * self._pace.poll_s, self._pace.patience_s)
         self._monotonic = monotonic
         self._chance = chance or random.Random()
         self._changed = asyncio.Event()
@@ -171,7 +176,11 @@ class Keeper:
     def _see(self, look: Look) -> Situation:
         """Take a look into memory, and serve what is best now."""
         sight = self._sight.look(
-            look.stored, look.configurations, at_s=self._monotonic(), cached=look.cached
+            look.stored,
+            look.configurations,
+            at_s=self._monotonic(),
+            cached=look.cached,
+            patience_s=self._patience_s,
         )
         situation = Situation(
             stored=look.stored,

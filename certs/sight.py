@@ -8,6 +8,7 @@ anew, which costs a minute and never safety.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -82,30 +83,35 @@ class Sight:
         *,
         at_s: float,
         cached: tuple[Configuration, ...] = (),
+        patience_s: float = math.inf,
     ) -> Sight:
         """The memory after one more look.
 
         A configuration that changed interrupts the stricter count for every authority, even
         where they are in it before and after: between two looks they may have been gone. An
-        authority that an API server's cache lacks interrupts both.
+        authority that an API server's cache lacks interrupts both, and so does a time without a
+        look: that of an etcd or a network which is away, and after which API servers catch up.
 
         Args:
             stored: The Secret.
             configurations: As they are.
             at_s: Monotonic time, seconds.
             cached: As an API server's cache has them; nothing where none was asked.
+            patience_s: After so long without a look nothing that was seen before counts.
         """
+        watched = at_s - self.at_s <= patience_s
         generations = tuple((one.kind, one.name, one.generation) for one in configurations)
-        before = self.trusted_since_s if generations == self.generations else {}
+        held = self.held_since_s if watched else {}
+        before = self.trusted_since_s if watched and generations == self.generations else {}
         live = [bundle.fingerprints for bundle in live_bundles((*configurations, *cached))]
         everywhere = [
-            one for one in sorted(stored.trusted.fingerprints) if all(one in held for held in live)
+            one for one in sorted(stored.trusted.fingerprints) if all(one in each for each in live)
         ]
         current = stored.current.fingerprint if stored.current else ""
         return Sight(
             at_s=at_s,
             generations=generations,
-            held_since_s={one: self.held_since_s.get(one, at_s) for one in everywhere},
+            held_since_s={one: held.get(one, at_s) for one in everywhere},
             trusted_since_s={one: before.get(one, at_s) for one in everywhere},
             current=current,
             current_since_s=self.current_since_s if current == self.current else at_s,

@@ -38,7 +38,7 @@ QUICK = RotationSettings(
     settle=timedelta(seconds=0.4),
     overlap=timedelta(seconds=0.5),
 )
-PACE = Pace(poll_s=0.1, jitter_s=0.01)
+PACE = Pace(poll_s=0.1, jitter_s=0.01, patience_s=10.0)
 
 
 def configuration(kind: str, entries: int) -> dict[str, Any]:

@@ -136,6 +136,21 @@ def test_a_replica_that_did_not_promote_waits_for_late_api_servers_too() -> None
     assert {served.leaf.fingerprint} == before
 
 
+def test_wait_for_trust_begins_anew_after_a_time_without_a_look() -> None:
+    # Whoever was away with an etcd does not know which API servers have caught up since.
+    world = settled(replicas=1)
+    world.patience_s = PROPAGATION_S
+    replica = world.replicas[0]
+    ask(world, "now")
+    assert [world.turn(replica).act for _ in range(3)] == [Act.MAKE, Act.TRUST, Act.WAIT]
+
+    world.now_s += 10 * PROPAGATION_S
+
+    waiting = world.turn(replica)
+    assert isinstance(waiting, Wait)
+    assert waiting.duration == timedelta(seconds=PROPAGATION_S)
+
+
 def test_wait_for_trust_begins_anew_when_a_bundle_was_emptied_meanwhile() -> None:
     world = settled(replicas=1)
     replica = world.replicas[0]

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from certs.authority import Authority
 from certs.secret import ASK_ANNOTATION
 from certs.step import Act, Rest, Step
-from tests.certs.world import POLL_S, PROPAGATION_S, Replica, World
+from tests.certs.world import HAIR_S, POLL_S, PROPAGATION_S, Replica, World
 
 WHO = st.integers(min_value=0, max_value=2)
 WHICH = st.integers(min_value=0, max_value=1)
@@ -37,7 +37,7 @@ class Rotation(RuleBasedStateMachine):
         lag_s=st.sampled_from([0.0, PROPAGATION_S / 2, 5 * PROPAGATION_S]),
     )
     def begin(self, seed: int, lag_s: float) -> None:
-        self.world = World(replicas=3, seed=seed, lag_s=lag_s)
+        self.world = World(replicas=3, seed=seed, lag_s=lag_s, patience_s=PROPAGATION_S + HAIR_S)
         # One vandal at a time: who takes both the Secret and the bundles leaves nothing.
         self.broken = False
         self.wishes = 0

@@ -8,6 +8,7 @@ replica looks at least every `POLL_S`.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -85,9 +86,10 @@ class World:
         seed: int = 0,
         settings: RotationSettings = SETTINGS,
         lag_s: float = 0.0,
+        patience_s: float = math.inf,
     ) -> None:
         self.settings = settings
-        self.lag_s = lag_s
+        self.lag_s, self.patience_s = lag_s, patience_s
         self.now_s = 1000.0
         self.offset = timedelta()
         self.secret: dict[str, Any] | None = {"metadata": {"name": "certs"}, "type": "Opaque"}
@@ -151,10 +153,16 @@ class World:
         if replica.read is None:
             self.read_bundles(replica)
         configurations, replica.read = replica.read or (), None
-        cached = ()
+        cached: tuple[Configuration, ...] = ()
         if is_changing(self.stored, replica.sight.served):
             cached = tuple(_configuration(one, self.cached(one)) for one in self.kept)
-        sight = replica.sight.look(self.stored, configurations, at_s=self.now_s, cached=cached)
+        sight = replica.sight.look(
+            self.stored,
+            configurations,
+            at_s=self.now_s,
+            cached=cached,
+            patience_s=self.patience_s,
+        )
         situation = Situation(
             stored=self.stored,
             configurations=configurations,
