@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.certificates import events
 from benchmarks.certificates.counts import failures
-from benchmarks.certificates.kills import DAMAGE_POINTS, ROTATION_POINTS, Kills
+from benchmarks.certificates.kills import POINTS, Kills
 from benchmarks.certificates.load import Seen
-from benchmarks.certificates.times import SHORT_LIVED, UNHURRIED
+from benchmarks.certificates.times import ASKED, BRIEF, SHORT_LIVED, UNHURRIED, Times
 from benchmarks.certificates.wallclock import WallClock
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 Work = Callable[[], Awaitable[dict[str, Any]]]
 
-_SETTLE_S: Final = 1.0
+_SETTLE_S: Final = 0.5
 """After the end of a phase: what it left under way belongs to it."""
+_PAUSE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Size:
     rolls: int
     """Rolling restarts of two replicas, and as many of three."""
     jumps: int
+    """A day forward and a day back, by one node and by all, so often."""
     deletions: int
     emptyings: int
     restarts: int
@@ -42,18 +44,30 @@ class Size:
     all_rotations: int
     """At the end there were at least so many in all."""
     kill_points: tuple[str, ...]
-    """At each one of two is killed, and then one that is alone."""
+    """At each a replica is killed."""
+    kill_counts: tuple[int, ...]
+    """Of how many."""
     rate: float
+    least_rate: float
+    """Fewer reviews a second than this are no proof."""
     connections: int
+    short_lived: Times
+    """Where certificates are renewed by themselves."""
+    asked: Times
+    """Where their renewal is asked for."""
+    waits_for_ends: bool = True
+    """Whether replicas that were replaced may take the time that they need to end."""
 
 
 FULL: Final = Size(
-    rotations=20, rolls=5, jumps=2, deletions=3, emptyings=10, restarts=2, all_rotations=50,
-    kill_points=(*ROTATION_POINTS, *DAMAGE_POINTS), rate=220.0, connections=40,
+    rotations=20, rolls=5, jumps=1, deletions=3, emptyings=10, restarts=2, all_rotations=50,
+    kill_points=tuple(POINTS), kill_counts=(2, 1), rate=230.0, least_rate=200.0, connections=48,
+    short_lived=SHORT_LIVED, asked=UNHURRIED,
 )  # fmt: skip
 QUICK: Final = Size(
-    rotations=2, rolls=1, jumps=1, deletions=1, emptyings=2, restarts=1, all_rotations=6,
-    kill_points=("after make", "before promote"), rate=100.0, connections=24,
+    rotations=1, rolls=1, jumps=1, deletions=1, emptyings=2, restarts=1, all_rotations=5,
+    kill_points=("before write promote",), kill_counts=(2,), rate=110.0, least_rate=50.0,
+    connections=24, short_lived=BRIEF, asked=ASKED, waits_for_ends=False,
 )  # fmt: skip
 
 
@@ -82,6 +96,16 @@ class Phase:
         """Reviews that failed by the API server's own counters."""
         return failures(self.counted)
 
+    @property
+    def reviews(self) -> int:
+        """Reviews that were answered, by the API server's own counters."""
+        return self.counted["code 200"]
+
+    @property
+    def up_s(self) -> float:
+        """How long there was an API server to call."""
+        return float(max(self.took_s - self.extra.get("away_s", 0.0), 0.1))
+
 
 @dataclass(slots=True, kw_only=True)
 class Campaign:
@@ -96,21 +120,28 @@ class Campaign:
     phases: list[Phase] = field(default_factory=list)
     kills: list[str] = field(default_factory=list)
     load: Load = field(init=False)
+    clocks: list[WallClock] = field(default_factory=list)
+    """Of the nodes: each replica that replaces another one stands under one."""
 
     async def run(self, only: Collection[str] = ()) -> None:
         """Everything, one after another, or some phases by their names."""
         scene, size = self.scene, self.size
         self.load = scene.load(rate=size.rate, connections=size.connections)
+        for number in range(3):
+            home = self.folder / f"clock-{number}"
+            home.mkdir()
+            self.clocks.append(WallClock(home))
         for name, work in self._works().items():
             if only and name not in only:
                 continue
-            scene.times = SHORT_LIVED if name == "rotations" else UNHURRIED
+            scene.times = size.short_lived if name == "rotations" else size.asked
             if missing := 2 - len(scene.serving()):
                 await scene.start_ready(missing)
             await self._phase(name, work)
         if not only or "kills" in only:
             await self._kill()
-        await scene.all_buried()
+        if size.waits_for_ends:
+            await scene.all_buried()
 
     def _works(self) -> dict[str, Work]:
         return {
@@ -128,8 +159,9 @@ class Campaign:
 
     async def _kill(self) -> None:
         """Without load: whoever is killed takes the reviews along that it was about to answer."""
+        self.scene.times = ASKED
         kills = Kills(scene=self.scene, trigger=self.folder / "arm", done=self.kills)
-        for count in (2, 1):
+        for count in self.size.kill_counts:
             await kills.take_over(count)
             await kills.all(self.size.kill_points)
             self.say(f"killed one of {count} at {len(self.size.kill_points)} points")
@@ -152,10 +184,9 @@ class Campaign:
         )  # fmt: skip
         self.phases.append(phase)
         self.done()
-        reviews = phase.counted["code 200"]
         self.say(
-            f"{name}: {took_s:.0f} s, {reviews} reviews ({reviews / took_s:.0f}/s), "
-            f"{phase.failed} failed {extra or ''}"
+            f"{name}: {took_s:.0f} s, {phase.reviews} reviews "
+            f"({phase.reviews / phase.up_s:.0f}/s), {phase.failed} failed {extra or ''}"
         )
 
     @property
@@ -170,26 +201,22 @@ class Campaign:
     async def _rolls(self) -> dict[str, Any]:
         async with events.rotating(self.scene) as count:
             for _ in range(self.size.rolls):
-                await events.roll_all(self.scene)
+                await events.roll_all(self.scene, self.clocks)
         return {"rolls": self.size.rolls, "rotations": count[0]}
 
     async def _third(self) -> dict[str, Any]:
-        await self.scene.start_ready()
+        await self.scene.start_ready(environment=self.clocks[2].environment)
         await self.scene.rotate()
         return {}
 
     async def _jumps(self) -> dict[str, Any]:
         """First one node's clock is wrong, then all nodes' are."""
-        scene, clocks = self.scene, []
-        for number, old in enumerate(scene.serving()):
-            home = self.folder / f"clock-{number}"
-            home.mkdir()
-            clocks.append(WallClock(home))
-            await scene.roll(old, environment=clocks[-1].environment)
+        if not any(phase.name.startswith("rolling") for phase in self.phases):
+            await events.roll_all(self.scene, self.clocks)
         for _ in range(self.size.jumps):
             for days in (1, -1):
-                await events.jump(scene, clocks[:1], days)
-                await events.jump(scene, clocks, days)
+                await events.jump(self.scene, self.clocks[:1], days)
+                await events.jump(self.scene, self.clocks, days)
         return {"jumps": 4 * self.size.jumps}
 
     async def _deletions(self) -> dict[str, Any]:
@@ -198,20 +225,22 @@ class Campaign:
         return {"deletions": self.size.deletions}
 
     async def _api_restarts(self) -> dict[str, Any]:
+        away_s = 0.0
         for number in range(self.size.restarts):
-            await events.restart_api_server(self.scene, self.load, kill=number % 2 == 1)
-        return {"restarts": self.size.restarts}
+            away_s += await events.restart_api_server(self.scene, self.load, kill=number % 2 == 1)
+        return {"restarts": self.size.restarts, "away_s": round(away_s, 1)}
 
     async def _etcd_restarts(self) -> dict[str, Any]:
+        away_s = 0.0
         for _ in range(self.size.restarts):
-            await events.restart_etcd(self.scene)
-        return {"restarts": self.size.restarts}
+            away_s += await events.restart_etcd(self.scene)
+        return {"restarts": self.size.restarts, "away_s": round(away_s, 1)}
 
     async def _emptyings(self) -> dict[str, Any]:
         took_s = []
         for _ in range(self.size.emptyings):
             took_s.append(await events.empty_bundles(self.scene))
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(_PAUSE_S)
         return {"emptyings": len(took_s), "longest_ms": round(1000 * max(took_s), 1)}
 
     async def _rest(self) -> dict[str, Any]:

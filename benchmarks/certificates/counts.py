@@ -23,7 +23,8 @@ _LINE: Final = re.compile(
 )
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _OURS: Final = ".gpu.sharing"
-_PERIOD_S: Final = 1.0
+_PERIOD_S: Final = 5.0
+"""An API server needs some 50 ms of a processor to tell all that it counts."""
 
 
 class ApiCounts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,9 +29,12 @@ async def ask(scene: Scene) -> None:
     await Cluster(scene.admin, Place()).ask(f"asked-{asyncio.get_running_loop().time()}")
 
 
-def in_background(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+def in_background(work: Awaitable[Any], name: str) -> asyncio.Future[Any]:
     """Something that goes on meanwhile, to be awaited later."""
-    return asyncio.create_task(work, name=name)
+    task = asyncio.ensure_future(work)
+    if isinstance(task, asyncio.Task):
+        task.set_name(name)
+    return task
 
 
 async def rotate(scene: Scene, times: int) -> None:
@@ -51,10 +54,11 @@ async def rotate_by_themselves(scene: Scene, times: int) -> None:
     await eventually(f"{times} rotations", look, timeout_s=120.0 * times)
 
 
-async def roll_all(scene: Scene) -> None:
-    """One rolling restart: replace each replica once."""
-    for old in scene.serving():
-        await scene.roll(old)
+async def roll_all(scene: Scene, clocks: Sequence[WallClock] = ()) -> None:
+    """One rolling restart: replace each replica once, by one under a clock if there is one."""
+    for number, old in enumerate(scene.serving()):
+        under = clocks[number].environment if number < len(clocks) else None
+        await scene.roll(old, environment=under)
 
 
 @asynccontextmanager
@@ -113,9 +117,11 @@ async def empty_bundles(scene: Scene) -> float:
     return took_s
 
 
-async def restart_api_server(scene: Scene, load: Load, *, kill: bool) -> None:
-    """Restart the API server, in order or by kill -9."""
+async def restart_api_server(scene: Scene, load: Load, *, kill: bool) -> float:
+    """Restart the API server, in order or by kill -9; for how long it was away, seconds."""
     await scene.counts.read()
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
     if not kill:
         # Who is told to end is no longer sent anybody; what is under way is answered.
         load.hold()
@@ -123,13 +129,19 @@ async def restart_api_server(scene: Scene, load: Load, *, kill: bool) -> None:
     load.hold()
     await asyncio.to_thread(scene.plane.start, APISERVER)
     load.go_on()
+    away_s = loop.time() - began_s
     await scene.rotate()
+    return away_s
 
 
-async def restart_etcd(scene: Scene) -> None:
-    """Kill etcd and start it on the same data."""
+async def restart_etcd(scene: Scene) -> float:
+    """Kill etcd and start it on the same data; for how long nothing was stored, seconds."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
     await asyncio.to_thread(scene.plane.restart, ETCD)
     await eventually(
         "the API server is ready", lambda: asyncio.to_thread(scene.plane.access.is_ready)
     )
+    away_s = loop.time() - began_s
     await scene.rotate()
+    return away_s

@@ -18,16 +18,16 @@ def figures(phases: Sequence[Phase], ends: Sequence[Ended], **about: object) -> 
     """The keys of the report; ``failed_reviews`` has to be 0.
 
     Counted by the API server are ``reviews``, ``failed_reviews`` and ``failed_while_emptied``; the
-    callers' own view is beside it.
+    callers' own view is beside it. Rates are over the time in which there was an API server.
     """
     steady = [phase for phase in phases if phase.name != EMPTIED]
     emptied = [phase for phase in phases if phase.name == EMPTIED]
-    reviews = sum(phase.counted["code 200"] for phase in phases)
+    reviews = sum(phase.reviews for phase in phases)
     times = sorted(time for phase in steady for time in phase.seen.times_s)
     return {
         **about,
         "reviews": reviews,
-        "reviews_per_s": round(reviews / max(sum(phase.took_s for phase in phases), 1.0), 1),
+        "reviews_per_s": round(reviews / max(sum(phase.up_s for phase in phases), 1.0), 1),
         "failed_reviews": sum(phase.failed for phase in steady),
         "failed_while_emptied": sum(phase.failed for phase in emptied),
         "emptied_longest_ms": max((phase.extra["longest_ms"] for phase in emptied), default=0.0),
@@ -48,7 +48,8 @@ def _of(phase: Phase) -> dict[str, Any]:
         "name": phase.name,
         "replicas": phase.replicas,
         "seconds": round(phase.took_s, 1),
-        "reviews": phase.counted["code 200"],
+        "reviews": phase.reviews,
+        "reviews_per_s": round(phase.reviews / phase.up_s, 1),
         "failed": phase.failed,
         **phase.extra,
     }

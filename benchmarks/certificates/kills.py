@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.certificates import events
-from certs.step import Act
+from benchmarks.certificates.replica import point_of
+from certs.step import WRITING, Act
 from tests.cluster.waiting import eventually
 
 if TYPE_CHECKING:
-    from benchmarks.certificates.scene import Replica, Scene
+    from benchmarks.certificates.process import Replica
+    from benchmarks.certificates.scene import Scene
 
-_OF_ROTATION: Final = (Act.MAKE, Act.TRUST, Act.PROMOTE, Act.FORGET)
-_OF_DAMAGE: Final = {Act.REPAIR: events.empty_bundles, Act.HEAL: events.delete_secret}
+Cause = Callable[["Scene"], Awaitable[Any]]
+
+_CAUSES: Final[Mapping[Act, Cause]] = {
+    Act.MAKE: events.ask,
+    Act.TRUST: events.ask,
+    Act.PROMOTE: events.ask,
+    Act.FORGET: events.ask,
+    Act.REPAIR: events.empty_bundles,
+    Act.HEAL: events.delete_secret,
+}
+"""What has a replica take a step."""
 _SIDES: Final = ("before", "after")
 
-ROTATION_POINTS: Final = tuple(f"{side} {act}" for act in _OF_ROTATION for side in _SIDES)
-DAMAGE_POINTS: Final = tuple(f"{side} {act}" for act in _OF_DAMAGE for side in _SIDES)
+STEPS: Final = tuple((kind, act) for kind in WRITING for act in sorted(kind.ACTS))
+POINTS: Final = {
+    f"{side} {point_of(kind, act)}": _CAUSES[act] for kind, act in STEPS for side in _SIDES
+}
+"""Before and after each step that writes, and what leads there; a step without a cause is an error
+at once."""
 _DIES_S: Final = 120.0
 
 
@@ -67,8 +82,7 @@ class Kills:
         before = (await scene.stored()).current
         running = scene.serving()
         self.trigger.write_text(point, "ascii")
-        act = Act(point.partition(" ")[2])
-        cause = _OF_DAMAGE.get(act, events.ask)
+        cause = POINTS[point]
         caused = events.in_background(cause(scene), point)
 
         async def died() -> bool:
@@ -80,7 +94,7 @@ class Kills:
                 await scene.forget(one)
         await self.start(1)
         await caused
-        if act is not Act.REPAIR:
+        if cause is not events.empty_bundles:
             await self._is_rotated(before)
         self.done.append(point)
 

@@ -22,6 +22,7 @@ _AGAIN_S: Final = 0.2
 _LATE_S: Final = 1.0
 """What is later than that was not sent: a load that catches up would be another load."""
 _CREATED: Final = 201
+_MOMENTS: Final = 100
 
 POD: Final[dict[str, Any]] = {
     "apiVersion": "v1",
@@ -51,6 +52,7 @@ class Seen:
         refused: Pods that the API server refused for another reason, by status and words.
         lost: Calls without an answer of the API server, by why.
         times_s: How long each of the created took.
+        moments: When, by the monotonic clock, and how reviews failed, the first of them.
     """
 
     created: int = 0
@@ -58,6 +60,7 @@ class Seen:
     refused: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     times_s: list[float] = field(default_factory=list)
+    moments: list[tuple[float, str]] = field(default_factory=list)
 
 
 class Load:
@@ -156,7 +159,10 @@ class Load:
             body = json.loads(body).get("message", "").encode()
         text = body.decode("utf-8", "replace")
         if _CALLED in text:
-            self.seen.failed[text.rpartition(": ")[2]] += 1
+            why = text.rpartition(": ")[2]
+            self.seen.failed[why] += 1
+            if len(self.seen.moments) < _MOMENTS:
+                self.seen.moments.append((asyncio.get_running_loop().time(), why))
         else:
             self.seen.refused[f"{status} {text[:120]}"] += 1
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sharing.cluster.client import Client
 
 NAME: Final = f"{SERVICE}.{NAMESPACE}.svc"
-_PERIOD_S: Final = 0.05
+_PERIOD_S: Final = 0.1
 _TIMEOUT_S: Final = 3.0
 
 
@@ -47,7 +47,13 @@ class Observer:
         self.served: set[int] = set()
         """Serial numbers of all certificates that were seen."""
         self.violations: list[str] = []
+        self.changes: list[tuple[float, str]] = []
+        """When, by the monotonic clock, something else was trusted or served, and what."""
+        self.longest_lag_s = 0.0
+        """For how long the API server's cache was seen to lack what had been written."""
         self.excused = False
+        self._last: dict[str, str] = {}
+        self._behind_since_s: float | None = None
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -59,9 +65,14 @@ class Observer:
     async def look(self) -> None:
         """Once at every replica."""
         excused = self.excused
+        await self._measure_lag()
         before = await self._bundles()
         shown = await asyncio.gather(*(self._shown(one) for one in self._backends()))
         after = await self._bundles()
+        self._note("trusted", " ".join(sorted(_short(one.subject) for one in after[0])))
+        for name, certificate in shown:
+            if certificate is not None:
+                self._note(f"{name} serves one of", _short(certificate.issuer))
         if excused or self.excused:
             return
         for name, certificate in shown:
@@ -76,6 +87,25 @@ class Observer:
                             f"{name} serves {certificate.serial_number:x}, which a bundle of "
                             f"{len(bundle)} did not trust just {when}"
                         )
+
+    def _note(self, about: str, what: str) -> None:
+        if self._last.get(about) != what:
+            self._last[about] = what
+            self.changes.append((asyncio.get_running_loop().time(), f"{about}: {what}"))
+
+    async def _measure_lag(self) -> None:
+        """Whether the cache that admission calls by is behind, and since when."""
+        path = MUTATING_WEBHOOKS.path(name="gpu-sharing")
+        written = await self._client.request("GET", path)
+        cached = await self._client.request("GET", path, query={"resourceVersion": "0"})
+        now_s = asyncio.get_running_loop().time()
+        if int(cached["metadata"]["resourceVersion"]) >= int(
+            written["metadata"]["resourceVersion"]
+        ):
+            self._behind_since_s = None
+            return
+        self._behind_since_s = self._behind_since_s or now_s
+        self.longest_lag_s = max(self.longest_lag_s, now_s - self._behind_since_s)
 
     async def _bundles(self) -> list[list[x509.Certificate]]:
         item = await self._client.get(MUTATING_WEBHOOKS, "gpu-sharing")
@@ -99,6 +129,11 @@ def bundles_of(item: dict[str, Any]) -> list[list[x509.Certificate]]:
         pem = base64.b64decode(entry["clientConfig"].get("caBundle") or "")
         found.append(x509.load_pem_x509_certificates(pem) if pem else [])
     return found
+
+
+def _short(name: x509.Name) -> str:
+    """The random part of an authority's name, as much as tells them apart."""
+    return name.rfc4514_string().partition("authority ")[2].partition(",")[0].rpartition(" ")[2][:6]
 
 
 def vouches(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

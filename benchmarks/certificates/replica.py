@@ -2,9 +2,9 @@
 
 Everything is the real program's, put together as ``gpu-sharing webhook`` puts it together; only
 the times of its rotation are others, and the hands of the rotation have a trigger. While the file
-``arm`` says ``before promote`` or ``after promote``, the process that carries out such a step
-ends by SIGKILL just before or just after its write. Whoever dies takes the trigger along, so one
-replica dies of it.
+``arm`` says ``before write promote`` or ``after write promote``, the process that carries out such
+a step ends by SIGKILL just before or just after its write. Whoever dies takes the trigger along, so
+one replica dies of it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ from webhook.templatepaths import parse_template_paths
 if TYPE_CHECKING:
     from certs.cluster import Look
     from certs.schedule import RotationSettings
-    from certs.step import Step
+    from certs.step import Act, Step
     from webhook.metrics import Metrics
 
 NAMESPACE = "gpu-sharing"
 SERVICE = "gpu-sharing-webhook"
+
+
+def point_of(kind: type, act: Act) -> str:
+    """What a trigger calls a step: two kinds of it may have one purpose."""
+    return f"{kind.__name__.lower()} {act}"
 
 
 class DeadlyCluster(Cluster):
@@ -44,10 +49,11 @@ class DeadlyCluster(Cluster):
 
     async def carry_out(self, step: Step, look: Look, settings: RotationSettings) -> Outcome:
         """As the rotation's own, perhaps for the last time."""
-        self._reached(f"before {step.act}")
+        point = point_of(type(step), step.act)
+        self._reached(f"before {point}")
         outcome = await super().carry_out(step, look, settings)
         if outcome is Outcome.DONE:
-            self._reached(f"after {step.act}")
+            self._reached(f"after {point}")
         return outcome
 
     def _reached(self, point: str) -> None:

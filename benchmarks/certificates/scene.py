@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
@@ -26,6 +24,7 @@ from benchmarks.certificates.counts import ApiCounts
 from benchmarks.certificates.endpoints import Endpoints
 from benchmarks.certificates.load import Load
 from benchmarks.certificates.observer import Observer
+from benchmarks.certificates.process import END_S, Replica, own_address
 from benchmarks.certificates.replica import NAMESPACE, SERVICE
 from benchmarks.certificates.times import ASKED, Times
 from benchmarks.cluster import inventory
@@ -34,7 +33,6 @@ from certs.secret import Stored, read_secret
 from sharing.cluster.client import Client
 from sharing.cluster.errors import NotFoundError
 from sharing.cluster.kind import MUTATING_WEBHOOKS, NAMESPACES, NODES, SECRETS, Kind
-from sharing.errors import UnavailableError
 from sharing.names import MANAGED_LABEL, MODE_LABEL
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.daemons import start_process, tail
@@ -42,72 +40,18 @@ from tests.cluster.ports import free_ports
 from tests.cluster.rights import MANIFESTS, chart_identities
 from tests.cluster.waiting import eventually
 
-API_FLAGS: Final = ("--enable-aggregator-routing=true",)
-"""The API server goes to the EndpointSlices' addresses by itself; there is no kube-proxy here."""
+API_FLAGS: Final = (
+    "--enable-aggregator-routing=true",
+    "--enable-priority-and-fairness=false",
+)
+"""The API server goes to the EndpointSlices' addresses by itself, for there is no kube-proxy here;
+and it lets callers wait for nothing but the webhook."""
 TENANT: Final = "team-a"
 NODE: Final = "node-a"
 SERVICES: Final = Kind(kind="Service", plural="services")
 _START_S: Final = 240.0
-_END_S: Final = 30.0
 _LATE_S: Final = 0.5
 """How long after SIGTERM the API server hears of it; a kubelet and a controller take less."""
-
-
-def own_address() -> str:
-    """An address of this machine that an EndpointSlice may name, so not a loopback one.
-
-    Raises:
-        UnavailableError: There is none.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        with suppress(OSError):
-            asked.connect(("198.51.100.1", 9))  # nothing is sent; the kernel picks the source
-        address: str = asked.getsockname()[0]
-    if address.startswith(("127.", "0.", "169.254.")):
-        raise UnavailableError(
-            "this machine",
-            "it has no address besides loopback, which EndpointSlices refuse",
-            fix="give it one: ip address add 198.51.100.2/32 dev lo",
-        )
-    return address
-
-
-@dataclass(slots=True, kw_only=True)
-class Replica:
-    """One replica and its process."""
-
-    name: str
-    host: str
-    port: int
-    health_port: int
-    process: subprocess.Popen[bytes]
-    is_terminating: bool = False
-    is_retired: bool = False
-    """Replaced: it ends, though nobody may have heard of it yet."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process lives."""
-        return self.process.poll() is None
-
-    def send(self, what: signal.Signals) -> None:
-        """Send it a signal."""
-        self.is_terminating |= what is signal.SIGTERM
-        with suppress(ProcessLookupError):
-            self.process.send_signal(what)
-
-    async def ended(self, timeout_s: float = _END_S) -> int:
-        """Its exit status, once it has ended.
-
-        Raises:
-            NeverHappenedError: It does not end.
-        """
-
-        async def look() -> bool:
-            return not self.is_running
-
-        await eventually(f"{self.name} ends", look, timeout_s=timeout_s)
-        return int(self.process.returncode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +119,7 @@ class Scene:
             one.send(signal.SIGKILL)
         await self._stack.aclose()
         for one in self.replicas:
-            one.process.wait(_END_S)
+            one.process.wait(END_S)
 
     def accompany(self, *work: Any) -> None:
         """Let coroutines run until the scene ends; one that fails makes the end fail."""
@@ -291,7 +235,7 @@ class Scene:
             one.process.send_signal(signal.SIGTERM)
             await asyncio.sleep(_LATE_S)  # the API server hears of it late
             one.is_terminating = True
-            status = await one.ended(self.drain_delay_s + self.drain_timeout_s + _END_S)
+            status = await one.ended(self.drain_delay_s + self.drain_timeout_s + END_S)
             took_s = asyncio.get_running_loop().time() - began_s
             self.ends.append(Ended(name=one.name, status=status, took_s=took_s))
             await self.forget(one)

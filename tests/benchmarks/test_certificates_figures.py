@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ import pytest
 from benchmarks.certificates.campaign import FULL, QUICK, Phase
 from benchmarks.certificates.counts import counted, failures
 from benchmarks.certificates.figures import EMPTIED, figures
+from benchmarks.certificates.kills import POINTS, STEPS
 from benchmarks.certificates.load import Seen
 from benchmarks.certificates.scene import Ended
-from benchmarks.certificates.times import ASKED, SHORT_LIVED, UNHURRIED, Times
+from benchmarks.certificates.times import ASKED, BRIEF, SHORT_LIVED, UNHURRIED, Times
+from benchmarks.certificates.verdict import explained, faults
 from benchmarks.certificates.wallclock import WallClock, compiler
+from certs.step import WRITING
 
 METRICS = """\
 # TYPE apiserver_admission_webhook_request_total counter
@@ -58,11 +62,57 @@ def test_a_full_campaign_is_what_is_promised() -> None:
     assert 2 * FULL.rolls >= 10
     assert FULL.all_rotations >= 50
     assert FULL.rate >= 200
-    assert len(FULL.kill_points) == 12
+    assert FULL.least_rate >= 200
+    assert FULL.kill_counts == (2, 1)
     assert set(QUICK.kill_points) <= set(FULL.kill_points)
 
 
-@pytest.mark.parametrize("times", [ASKED, SHORT_LIVED, UNHURRIED])
+def test_a_replica_is_killed_before_and_after_each_step_that_writes() -> None:
+    writes = {(kind.__name__, act) for kind in WRITING for act in kind.ACTS}
+
+    assert {(kind.__name__, act) for kind, act in STEPS} == writes
+    assert FULL.kill_points == tuple(POINTS)
+    assert len(POINTS) == 2 * len(writes) == 14
+
+
+def test_a_campaign_names_what_it_did_not_show() -> None:
+    found = figures(
+        [phase("rotations", reviews=2300)], [], rotations=60, kills=28, max_authorities=3,
+        untrusted_handshakes=0, handshakes_observed=9,
+    )  # fmt: skip
+    assert faults(found, FULL) == []
+
+    found |= figures([phase("rotations", failed=1), phase("etcd restarts")], [])
+    found |= {"kills": 27, "rotations": 49}
+
+    assert faults(found, FULL) == [
+        "reviews failed",
+        "fewer than 200 reviews a second",
+        "fewer than 50 rotations",
+        "not every kill was made",
+    ]
+
+
+def test_rates_leave_out_the_time_without_an_api_server() -> None:
+    away = replace(phase("API server restarts"), extra={"away_s": 6.0})
+
+    assert figures([away], [])["phases"][0]["reviews_per_s"] == 25.0
+
+
+def test_a_failure_is_told_with_what_changed_just_before() -> None:
+    changes = [(1.0, "trusted: a"), (4.0, "trusted: a b"), (5.5, "one serves one of: b")]
+
+    told = explained([(5.0, "unknown authority")], changes)
+
+    assert told == [
+        {
+            "why": "unknown authority",
+            "after": ["4.00 s after trusted: a", "1.00 s after trusted: a b"],
+        }
+    ]
+
+
+@pytest.mark.parametrize("times", [ASKED, SHORT_LIVED, UNHURRIED, BRIEF])
 def test_times_are_ones_that_a_rotation_takes(times: Times, tmp_path: Path) -> None:
     assert Times.load(times.save(tmp_path / "times")) == times
     assert times.settings(("a.b.svc",)).names == ("a.b.svc",)

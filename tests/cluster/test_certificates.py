@@ -36,8 +36,15 @@ pytestmark = [
 RATE: Final = 60.0
 """A second: a load at which a test run's other tests still find a processor."""
 CALLERS: Final = 16
-KILLS: Final = ("after make", "after trust", "before promote", "before forget")
-"""Each step once; the benchmark kills before and after each."""
+KILLS: Final = (
+    "after make make",
+    "after patch trust",
+    "before write promote",
+    "before patch forget",
+    "before patch repair",
+    "after write heal",
+)
+"""Each purpose once; the benchmark kills before and after each step."""
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ import trustme
 
 from benchmarks.certificates.load import POD
 from benchmarks.certificates.observer import NAME
-from benchmarks.certificates.scene import API_FLAGS, TENANT, Replica, Scene
+from benchmarks.certificates.process import Replica
+from benchmarks.certificates.scene import API_FLAGS, TENANT, Scene
 from sharing.cluster.client import Client, PatchType
 from sharing.cluster.errors import ApiError, NotFoundError
 from sharing.cluster.kind import MUTATING_WEBHOOKS, PODS, SECRETS
