@@ -25,6 +25,7 @@ from sharing.node.held import Holder
 from sharing.node.status import GpuReport, NodeReport
 from sharing.node.usage import ShareUse
 from sharing.plugin.plugins import DevicePlugins
+from sharing.plugin.tally import Refusal
 from sharing.share import Share
 from sharing.size import OneOf
 from sharing.timeslicing.slices import TimeSlices
@@ -149,7 +150,10 @@ class ShareMetrics(Collector):
             "Containers that were not, by extended resource and reason.",
             labels=["resource", "reason"],
         )
-        for (resource, reason), count in sorted(tally.refusals.items()):
+        served = {one.resource for one in self._plugins.status()}
+        # From 0 on: a series that begins with its first refusal shows no increase.
+        refusals = {(resource, reason): 0 for resource in served for reason in Refusal}
+        for (resource, reason), count in sorted((refusals | tally.refusals).items()):
             refused.add_metric([resource, str(reason)], count)
         registered = CounterMetricFamily(
             f"{_PREFIX}_registrations",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +18,17 @@ from certs.metrics import CertsMetrics
 from certs.step import Act
 from sharing.controller.audit import Slip
 from sharing.controller.metrics import ControllerMetrics
+from sharing.mps.daemons import MpsDaemons
+from sharing.mps.program import stand_in
 from sharing.node.health import HealthPolicy, State
 from sharing.node.infirmary import Infirmary
 from sharing.node.metrics import HealthMetrics
+from sharing.node.sharemetrics import ShareMetrics
 from sharing.node.status import NodeReport
+from sharing.plugin.plugins import DevicePlugins
+from sharing.plugin.tally import Refusal
+from sharing.timeslicing.policy import ComputePolicy
+from sharing.timeslicing.slices import TimeSlices
 from tests.chart import rendering
 from tests.chart.tool import PROMTOOL
 from webhook.metrics import Metrics
@@ -44,6 +52,10 @@ RESTARTS: Final = (
     'kube_pod_container_status_restarts_total{container="agent",pod="gpu-sharing-agent-a"}'
 )
 AUTHORITY: Final = 'gpu_sharing_certs_authority_not_after_timestamp_seconds{role="current"}'
+LINGERING: Final = 'gpu_sharing_lingering_processes{pod="a",gpu="G"}'
+MPS_READY: Final = 'gpu_sharing_mps_daemon_ready{pod="a",gpu="G"}'
+MPS_STARTS: Final = 'gpu_sharing_mps_daemon_starts_total{pod="a",gpu="G"}'
+HELD: Final = 'gpu_sharing_refusals_total{pod="a",resource="gpu.sharing/mps-1of4",reason="held"}'
 SERVED: Final = 'gpu_sharing_webhook_certificate_not_after_timestamp_seconds{pod="w"}'
 
 WELL: Final[Series] = {
@@ -77,6 +89,16 @@ WELL: Final[Series] = {
     "gpu_sharing_controller_silent_nodes": "0x200",
     "gpu_sharing_controller_unready_layouts": "0x200",
     "gpu_sharing_controller_waiting_evictions": "0x200",
+    LINGERING: "0x200",
+    'gpu_sharing_over_budget_shares{pod="a"}': "0x200",
+    MPS_READY: "1x200",
+    MPS_STARTS: "1x200",
+    'gpu_sharing_shares_held_twice{pod="a"}': "0x200",
+    HELD: "0x200",
+    'gpu_sharing_refusals_total{pod="a",resource="gpu.sharing/mps-1of4",reason="not-ready"}': (
+        "0+1x200"
+    ),
+    'gpu_sharing_time_slice_unset{pod="a",gpu="H"}': "0x200",
     'gpu_sharing_controller_ungranted_containers{kind="share"}': "0x200",
 }
 """An installation that is well, from the epoch on, for 200 minutes."""
@@ -130,6 +152,13 @@ ILL: Final[dict[str, Series]] = {
     "GpuSharingGpuIll": {
         'gpu_sharing_gpu_fault_since_timestamp_seconds{gpu="G",state="unhealthy"}': "60x200"
     },
+    "GpuSharingShareStillInUse": {LINGERING: "2x200"},
+    "GpuSharingMemoryOverBudget": {'gpu_sharing_over_budget_shares{pod="a"}': "1x200"},
+    "GpuSharingMpsDaemonDown": {MPS_READY: "0x200"},
+    "GpuSharingMpsDaemonRestarts": {MPS_STARTS: "0+1x200"},
+    "GpuSharingShareHeldTwice": {'gpu_sharing_shares_held_twice{pod="a"}': "0x100 1x100"},
+    "GpuSharingShareRefused": {HELD: "0x100 1x100"},
+    "GpuSharingTimeSliceUnset": {'gpu_sharing_time_slice_unset{pod="a",gpu="H"}': "1x200"},
     "GpuSharingEvictionsWait": {"gpu_sharing_controller_waiting_evictions": "1x200"},
     "GpuSharingUngranted": {'gpu_sharing_controller_ungranted_containers{kind="share"}': "1x200"},
 }
@@ -147,6 +176,7 @@ def rules() -> Iterator[dict[str, Any]]:
         yield from group["rules"]
 
 
+@cache
 def metrics() -> dict[str, Metric]:
     """Every metric that our programs have, by the names of their samples."""
     ours = Metrics()
@@ -155,6 +185,15 @@ def metrics() -> dict[str, Metric]:
     ControllerMetrics(registry)
     infirmary = Infirmary(HealthPolicy(), {})
     registry.register(HealthMetrics(NodeReport, infirmary))
+    folder = Path("nothing-is-written-here")
+    registry.register(
+        ShareMetrics(
+            NodeReport,
+            DevicePlugins(folder, cdi_dir=None),
+            MpsDaemons(folder, program=stand_in()),
+            TimeSlices(ComputePolicy(), folder),
+        )
+    )
     found: dict[str, Metric] = {}
     for metric in (*ours.registry.collect(), *registry.collect()):
         suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
@@ -187,6 +226,8 @@ def test_alerts_select_labels_that_programs_set() -> None:
             assert name not in values or value in values[name], rule["alert"]
         for alternatives in re.findall(r'state=~"([a-z|]+)"', rule["expr"]):
             assert set(alternatives.split("|")) <= states
+        for alternatives in re.findall(r'reason=~"([a-z|-]+)"', rule["expr"]):
+            assert set(alternatives.split("|")) <= {str(each) for each in Refusal}
 
 
 def test_each_alert_says_what_happened_and_how_bad_it_is() -> None:

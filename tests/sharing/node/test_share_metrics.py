@@ -17,6 +17,7 @@ from sharing.node.status import NodeReport
 from sharing.node.stock import Knowledge, take_stock
 from sharing.node.wanted import Wanted
 from sharing.nvml.simulator import operate
+from sharing.plugin.tally import Refusal
 from tests.support.agent_bench import DEADLINE_S, NodeBench, node_bench
 from tests.support.nodeworld import bare_gpu
 from tests.support.simulated_gpus import with_load
@@ -91,6 +92,8 @@ async def test_a_share_is_tied_to_its_pod_and_uses_what_the_pod_uses() -> None:
         assert of(agent, "gpu_sharing_shares", resource=SHARE, state="free") == [3.0]
         assert of(agent, "gpu_sharing_allocations_total", resource=SHARE) == [1.0]
         assert of(agent, "gpu_sharing_registrations_total", resource=SHARE) == [1.0]
+        refusals = of(agent, "gpu_sharing_refusals_total", resource=SHARE)
+        assert refusals == [0.0] * len(Refusal), "a first one is an increase"
 
 
 async def test_the_family_by_share_can_be_left_out() -> None:
