@@ -330,6 +330,7 @@ class Agent:
     def _on_event(self, event: DriverEvent) -> None:
         self._lookout.stale = True
         if self.infirmary.hear(event, self._lookout.states.values()):
+            self._listing.worsen()
             self._retell()
         self._wake.set()
 

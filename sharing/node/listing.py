@@ -16,14 +16,14 @@ from sharing.node.bindings import Surroundings, bind, flattened
 from sharing.node.closeness import ClosenessMatrix
 from sharing.node.devicefiles import device_nodes, simulated_nodes
 from sharing.node.forerunner import Forerunner
-from sharing.node.health import Ailment
+from sharing.node.health import Ailment, is_ill
 from sharing.node.lastlist import Told
 from sharing.node.observed import GpuState
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport
 from sharing.node.target import Offered, offered
 from sharing.plugin.binding import ShareBinding
-from sharing.share import Share
+from sharing.share import Share, place_of
 
 _log: Final = structlog.get_logger()
 _UNKNOWN: Final = "its MPS daemon has not started"
@@ -67,6 +67,7 @@ class Listing:
         listed = () if self._told is None else self._told.listed
         self.told = frozenset(Offered(one.resource, one.device_id) for one in listed)
         self.plugins.why_not_ready = self._why_not_ready
+        self.plugins.unfit = self._is_ill
 
     async def tell(self, reports: Sequence[GpuReport], counted: Collection[Offered]) -> None:
         """Make the kubelet's view that of these reports.
@@ -118,6 +119,15 @@ class Listing:
             await asyncio.to_thread(self._files.tidy, (*now.listed, *now.held))
             await asyncio.to_thread(self._last.keep, now)
             self._told = now
+
+    def worsen(self) -> None:
+        """Tell the kubelet at once of shares that are ill, ahead of all that a change takes."""
+        self.plugins.worsen()
+
+    def _is_ill(self, binding: ShareBinding) -> bool:
+        ailments = self._ailments()
+        places = (binding.gpu_uuid, place_of(binding.device_id))
+        return any(is_ill(ailments.get(place)) for place in places)
 
     def _now(self, *, blind: bool) -> Told | None:
         """What to tell; None while nothing was looked at and nothing speaks against the last."""

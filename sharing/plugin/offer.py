@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from sharing.mode import Mode
 from sharing.plugin.binding import ShareBinding
@@ -50,6 +51,19 @@ class Offer:
             self.version += 1
             self.wake()
         return changed
+
+    def worsen(self, unfit: Callable[[ShareBinding], bool]) -> bool:
+        """Take what is unfit for unhealthy from now on; whether the kubelet has to hear of it."""
+        ill = {
+            one: replace(binding, healthy=False)
+            for one, binding in self._listed.items()
+            if binding.healthy and unfit(binding)
+        }
+        if ill:
+            self._listed |= ill
+            self.version += 1
+            self.wake()
+        return bool(ill)
 
     def wake(self) -> None:
         """Let all waiters look again."""

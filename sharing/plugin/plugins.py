@@ -7,9 +7,9 @@ knows, whatever restarts meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -84,6 +84,8 @@ class DevicePlugins:
         """Asked before a container with an MPS share starts."""
         self.who_holds: WhoHolds = _nobody_knows
         """Asked before a share is advised or handed out."""
+        self.unfit: Callable[[ShareBinding], bool] = lambda _binding: False
+        """Whether a share may not be handed out at this instant, whatever is advertised."""
         self.links: Mapping[frozenset[str], int] = {}
         """NVLink or PCIe closeness of GPU pairs, higher is closer; see ``preference``."""
         self._answers = Answers(
@@ -143,6 +145,15 @@ class DevicePlugins:
             await self._write([*held, *bindings])
             return delivery
 
+    def worsen(self) -> None:
+        """Tell the kubelet at once what has become unfit; nothing else waits or is written.
+
+        What is advertised next is compared with ``unfit`` too, so that a list which was made up
+        before does not call a share healthy once more.
+        """
+        for session in self._sessions.values():
+            session.offer.worsen(self.unfit)
+
     async def _write(self, bindings: Sequence[ShareBinding]) -> None:
         if self._cdi is not None:
             await asyncio.to_thread(self._cdi.sync, bindings)
@@ -165,8 +176,12 @@ class DevicePlugins:
             _log.info("share class was withdrawn", resource=resource)
 
     async def _grow(self, wanted: _Classes) -> Delivery:
-        for resource, (listed, held) in sorted(wanted.items()):
+        for resource, (wished, held) in sorted(wanted.items()):
             session = self._sessions.get(resource)
+            listed = [
+                replace(one, healthy=False) if one.healthy and self.unfit(one) else one
+                for one in wished
+            ]
             if session is None:
                 offer = Offer(resource, (listed or held)[0].mode)
                 offer.change(listed, held)

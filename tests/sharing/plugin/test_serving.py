@@ -540,3 +540,40 @@ async def test_a_disk_that_does_not_answer_fails_no_pod(
         assert len(answer.cdi_devices) == 1
     finally:
         os.close(os.open(spec, os.O_WRONLY))
+
+
+async def test_what_became_unfit_is_told_at_once_and_no_older_list_heals_it(
+    plugins: DevicePlugins, kubelet: PluginKubelet
+) -> None:
+    ill, well, unfit = slice_(0, 0), slice_(1, 0), set[str]()
+    plugins.unfit = lambda binding: binding.gpu_uuid in unfit
+    await kubelet.start()
+    await plugins.advertise([ill, well])
+    await kubelet.until_healthy(SLICE4, ids(ill, well))
+    heard = kubelet.endpoints[SLICE4].lists
+    before = len(heard)
+
+    unfit.add(ill.gpu_uuid)
+    plugins.worsen()
+    await kubelet.until_healthy(SLICE4, ids(well))
+    await plugins.advertise([ill, well, slice_(1, 1)])
+    await kubelet.until_healthy(SLICE4, ids(well, slice_(1, 1)))
+
+    assert {one[ill.device_id] for one in heard[before:]} == {"Unhealthy"}
+    unfit.clear()
+    await plugins.advertise([ill, well])
+    await kubelet.until_healthy(SLICE4, ids(ill, well))
+
+
+async def test_nothing_is_told_where_nothing_became_unfit(
+    plugins: DevicePlugins, kubelet: PluginKubelet
+) -> None:
+    await kubelet.start()
+    await plugins.advertise([slice_(0, 0)])
+    await kubelet.until_healthy(SLICE4, ids(slice_(0, 0)))
+
+    plugins.worsen()
+    await plugins.advertise([slice_(0, 0), slice_(0, 1)])
+    await kubelet.until_healthy(SLICE4, ids(slice_(0, 0), slice_(0, 1)))
+
+    assert len(kubelet.endpoints[SLICE4].lists) == 2
