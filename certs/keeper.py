@@ -71,7 +71,7 @@ class Pace:
     poll_s: float = 30.0
     jitter_s: float = 0.5
     silence_s: float | None = None
-    patience_s: float = 0.0
+    patience_s: float = 5.0
 
 
 class Keeper:

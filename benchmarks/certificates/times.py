@@ -24,7 +24,6 @@ class Times:
     poll_s: float = 0.5
     jitter_s: float = 0.05
     silence_s: float = 300.0
-    patience_s: float = 5.0
 
     def settings(self, names: tuple[str, ...]) -> RotationSettings:
         """The same for the rotation."""
@@ -41,12 +40,7 @@ class Times:
     def pace(self) -> Pace:
         """The same for the keeper."""
         # An API server that restarts is away for longer than these rotations take.
-        return Pace(
-            poll_s=self.poll_s,
-            jitter_s=self.jitter_s,
-            silence_s=self.silence_s,
-            patience_s=self.patience_s,
-        )
+        return Pace(poll_s=self.poll_s, jitter_s=self.jitter_s, silence_s=self.silence_s)
 
     def save(self, path: Path) -> Path:
         """Write them down for a replica."""
