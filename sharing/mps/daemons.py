@@ -31,6 +31,7 @@ from sharing.mps.version3 import client_folder
 from sharing.mps.wanted import ClientGroup, WantedDaemon
 
 __all__ = [
+    "MIG_DEVICE",
     "ClientGroup",
     "ComputeModes",
     "DaemonFolders",
@@ -41,6 +42,8 @@ __all__ = [
     "WantedDaemon",
 ]
 
+MIG_DEVICE: Final = "MIG-"
+"""With what the UUIDs of MIG devices begin."""
 _UUID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/-]*", re.ASCII)
 
 _log: Final = structlog.get_logger()
@@ -50,7 +53,7 @@ OnChange = Callable[[DaemonState], None]
 
 
 class MpsDaemons:
-    """Supervises one control daemon for each wanted GPU.
+    """Supervises one control daemon for each wanted GPU or MIG device.
 
     Args:
         root: Folder for pipe, log and shared-memory folders; the same path on the host.
@@ -128,11 +131,19 @@ class MpsDaemons:
         return DaemonSupervisor(
             wanted,
             self.folders(wanted.device_uuid),
-            program=self._program,
+            program=self._program.speaking(self._version_for(wanted.device_uuid)),
             modes=self._modes,
             patience=self._patience,
             on_change=self._on_change,
         )
+
+    def _version_for(self, device_uuid: str) -> MpsVersion:
+        """What a device's daemon shall speak: on MIG devices always v2.
+
+        The accounting of memory by container that v3 is asked for does not work with MIG. Source:
+        NVIDIA MPS documentation, "MPS v3 Interface".
+        """
+        return MpsVersion.V2 if device_uuid.startswith(MIG_DEVICE) else self._program.version
 
     def _meet_strangers(self) -> None:
         """Know the daemons that an earlier agent left running, so that they can be taken down."""
@@ -159,7 +170,8 @@ class MpsDaemons:
         Nobody else's limits can be had through it where the daemon tells sizes apart.
         """
         supervisor = self._supervisors.get(device_uuid)
-        version = self._program.version if supervisor is None else supervisor.version
+        usual = self._version_for(device_uuid)
+        version = usual if supervisor is None else supervisor.version
         pipe = self.folders(device_uuid).pipe
         return client_folder(pipe, size) if version is MpsVersion.V3 else pipe
 

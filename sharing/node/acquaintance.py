@@ -88,7 +88,8 @@ def in_new_names(
         for size, count in layout.sizes
     )
     told = ", ".join(f"{old} is now {new}" for old, new in sorted(renamed.items()))
+    cuts = tuple((renamed.get(profile, profile), cut) for profile, cut in layout.cuts)
     return (
-        GpuLayout(mode=layout.mode, sizes=sizes, pool=layout.pool),
+        GpuLayout(mode=layout.mode, sizes=sizes, pool=layout.pool, cuts=cuts),
         f"the driver renamed MIG profiles: {told}; change the layout",
     )

@@ -196,7 +196,8 @@ class Agent:
             self.infirmary.lose_sight(self._lookout.states.values(), str(error))
             await self._listing.retell(blind=True)
             raise
-        self._work.memory_mib = self._lookout.memory_mib
+        if looked:
+            await self._work.see(self._lookout.states.values())
         return looked
 
     async def _meet_daemons(self, kubelet: Kubelet, wish: Wish) -> None:

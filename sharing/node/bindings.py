@@ -21,9 +21,9 @@ class Surroundings:
     """What a binding needs besides its GPU."""
 
     folders: Callable[[str], DaemonFolders]
-    """Where a GPU's MPS daemon and its clients meet."""
+    """Where the MPS daemon of a GPU or MIG device and its clients meet."""
     client_pipe: Callable[[str, str], Path]
-    """Through which folder clients of a share size reach a GPU's daemon."""
+    """Through which folder clients of a share size reach a device's daemon."""
     is_healthy: Callable[[Share], bool]
     """Whether a share may be handed out now."""
     device_nodes: Callable[[GpuState, Share], tuple[str, ...]] = lambda _gpu, _share: ()
@@ -64,20 +64,21 @@ def _binding(gpu: GpuState, share: Share, around: Surroundings) -> ShareBinding:
 
 def visible_uuid(gpu: GpuState, share: Share) -> str:
     """What a container of this share sees: the MIG device's UUID, or the GPU's."""
-    for one in gpu.instances:
-        if one.mig_uuid is not None and one.device_id(gpu.uuid) == share.device_id:
-            return one.mig_uuid
-    return gpu.uuid
+    cut_from = gpu.cuttables.get(share.place)
+    return gpu.uuid if cut_from is None else cut_from.uuid
 
 
 def _mps(gpu: GpuState, share: Share, around: Surroundings) -> MpsBinding | None:
     size = share.share_class.size
     if share.share_class.mode is not Mode.MPS or not isinstance(size, OneOf):
         return None
-    folders = around.folders(gpu.uuid)
-    limits = share_limits(size, gpu.memory_mib)
+    cut_from = gpu.cuttables.get(share.place)
+    if cut_from is None:
+        return None
+    folders = around.folders(cut_from.uuid)
+    limits = share_limits(size, cut_from.memory_mib)
     return MpsBinding(
-        pipe_dir=str(around.client_pipe(gpu.uuid, str(size))),
+        pipe_dir=str(around.client_pipe(cut_from.uuid, str(size))),
         memory_limit_mib=limits.memory_mib,
         thread_percentage=limits.thread_percentage,
         shm_dir=None if folders.shm is None else str(folders.shm),

@@ -49,6 +49,7 @@ class MemoryCaps:
             if (path := from_the_root(cgroup))
             and device_id in shares
             and shares[device_id].share_class.mode is Mode.TIME_SLICING
+            and shares[device_id].share_class.cut_from is None  # the call takes no MIG device
             and use.gpu_uuid not in self._incapable
         }
         done = self.set & wanted

@@ -36,7 +36,7 @@ def simulated_nodes(gpu: GpuState, share: Share) -> tuple[str, ...]:
 def _nodes(gpu: GpuState, share: Share, minors: Callable[[int], str]) -> tuple[str, ...]:
     nodes = [f"/dev/nvidia{gpu.minor}", *_CONTROL]
     for one in gpu.instances:
-        if one.device_id(gpu.uuid) == share.device_id:
+        if one.device_id(gpu.uuid) == share.place:
             nodes += capabilities(minors(gpu.minor), gpu.minor, one.gi_id)
     return tuple(nodes)
 

@@ -140,14 +140,16 @@ def _cut(index: int, uuid: str, board: Board, layout: GpuLayout) -> GpuState:
         mig_enabled=layout.mode is Mode.MIG,
         mig_pending=layout.mode is Mode.MIG,
         instances=tuple(
-            _instance(board, at.profile, at.placement.start, number)
+            _instance(board, at.profile, at.placement.start, number, layout)
             for number, at in enumerate(places)
         ),
         mps=layout if layout.mode is Mode.MPS else None,
     )
 
 
-def _instance(board: Board, profile: MigProfile, start: int, number: int) -> Instance:
+def _instance(  # noqa: PLR0917 - what a place is made of
+    board: Board, profile: MigProfile, start: int, number: int, layout: GpuLayout | None
+) -> Instance:
     known = board.mig_profile(profile)
     return Instance(
         profile=profile,
@@ -155,6 +157,7 @@ def _instance(board: Board, profile: MigProfile, start: int, number: int) -> Ins
         gi_id=number,
         mig_uuid=f"MIG-{number}",
         memory_mib=known.memory_mib,
+        mps=None if layout is None else layout.mps_of(profile),
     )
 
 
@@ -197,7 +200,7 @@ def _of_status(status: ObservedGpuStatus) -> GpuFacts:
         mig_enabled=status.mig_enabled,
         mig_pending=status.mig_enabled,
         instances=tuple(
-            _instance(board, profile, start, number)
+            _instance(board, profile, start, number, layout)
             for number, (profile, start) in enumerate(places)
         ),
         mps=layout if layout is not None and layout.mode is Mode.MPS else None,

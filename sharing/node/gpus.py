@@ -23,6 +23,7 @@ from sharing.nvml.observed import (
     DriverEvent,
     GpuProcess,
     Link,
+    MigInstance,
     ModeChange,
     ObservedGpu,
     ObservedNode,
@@ -208,9 +209,9 @@ class Gpus:
             finally:
                 self._driver.open()
 
-    async def create(self, uuid: str, profile: MigProfile, placement: Placement) -> None:
+    async def create(self, uuid: str, profile: MigProfile, placement: Placement) -> MigInstance:
         """Create an instance at a place. Raises DriverError."""
-        await self._run(lambda: self._driver.create_instance(uuid, profile, placement))
+        return await self._run(lambda: self._driver.create_instance(uuid, profile, placement))
 
     async def destroy(self, uuid: str, gi_id: int) -> None:
         """Destroy an instance. Raises DriverError."""

@@ -6,15 +6,11 @@ a moment ago counts as held too, since the kubelet lists it only once its admiss
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
-from sharing.errors import SizeError
 from sharing.migprofile import MigProfile
-
-_START: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+from sharing.share import instance_named, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -46,15 +42,13 @@ class Hold:
 
     @property
     def mig_place(self) -> tuple[MigProfile, int] | None:
-        """MIG profile and start of the instance, if the share is one."""
-        _, colons, rest = self.device_id.partition("::")
-        token, dash, start = rest.rpartition("-")
-        if not colons or not dash or not _START.fullmatch(start):
-            return None
-        try:
-            return MigProfile.from_token(token), int(start)
-        except SizeError:
-            return None
+        """MIG profile and start of the instance, if the share is one or is cut from one."""
+        return instance_named(self.device_id)
+
+    @property
+    def place(self) -> str:
+        """What the share is or is cut from: a MIG instance's device id, or the GPU's UUID."""
+        return place_of(self.device_id)
 
     def __str__(self) -> str:
         return (
@@ -63,8 +57,8 @@ class Hold:
 
 
 def is_whole(device_id: str) -> bool:
-    """Whether a device id means a GPU or a part of one that is no MIG instance."""
-    return Hold(device_id=device_id, resource="").mig_place is None
+    """Whether a device id means a GPU or a part of one, and nothing in a MIG instance."""
+    return instance_named(device_id) is None
 
 
 def gpu_of(device_id: str) -> str:

@@ -47,6 +47,8 @@ class CoTenantsEnded:
     """A program's mistake that ended those of others; the device is well."""
 
     gpu: str
+    place: str
+    """The MIG instance that they shared, by device id, or the GPU's UUID."""
     xid: int
     name: str
 
@@ -106,7 +108,10 @@ class Infirmary:
             rule = self._policy.table.of_xid(event.data)
             self.xids[event.uuid, event.data, str(rule.reaction)] += 1
             if ends_co_tenants(event, known, self._policy):
-                self._tell(CoTenantsEnded(gpu=event.uuid, xid=event.data, name=rule.name))
+                place = patient_of(event, known, self._policy) or event.uuid
+                self._tell(
+                    CoTenantsEnded(gpu=event.uuid, place=place, xid=event.data, name=rule.name)
+                )
         finding = finding_of(event, self._policy.table)
         patient = patient_of(event, known, self._policy)
         if finding is None or patient is None:

@@ -22,6 +22,7 @@ import structlog
 from sharing.errors import UnavailableError
 from sharing.mode import Mode
 from sharing.node import record
+from sharing.node.held import is_whole
 from sharing.plugin.binding import MpsBinding, ShareBinding
 
 KIND: Final = "offered"
@@ -54,8 +55,8 @@ class Told:
         Args:
             rebooted: Whether the machine started anew since.
         """
-        listed = (one for one in self.listed if not (rebooted and one.mode is Mode.MIG))
-        held = (one for one in self.held if not (rebooted and one.mode is Mode.MIG))
+        listed = (one for one in self.listed if not rebooted or is_whole(one.device_id))
+        held = (one for one in self.held if not rebooted or is_whole(one.device_id))
         return Told(listed=tuple(map(_as_of_now, listed)), held=tuple(held))
 
     def unusable(self) -> Told:

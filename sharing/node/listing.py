@@ -12,7 +12,7 @@ import structlog
 
 from sharing.mode import Mode
 from sharing.mps.daemons import MpsDaemons
-from sharing.node.bindings import Surroundings, bind, flattened
+from sharing.node.bindings import Surroundings, bind, flattened, visible_uuid
 from sharing.node.closeness import ClosenessMatrix
 from sharing.node.devicefiles import device_nodes, simulated_nodes
 from sharing.node.forerunner import Forerunner
@@ -155,7 +155,7 @@ class Listing:
 
     def _is_healthy(self, report: GpuReport, share: Share) -> bool:
         if share.share_class.mode is Mode.MPS:
-            state = self._daemons.state(share.gpu_uuid)
+            state = self._daemons.state(visible_uuid(report.gpu, share))
             if state is None or not state.ready:
                 return False
         return report.is_healthy(share)
@@ -163,12 +163,13 @@ class Listing:
     def _why_not_ready(self, binding: ShareBinding) -> str | None:
         if binding.mps is None:
             return None
-        state = self._daemons.state(binding.gpu_uuid)
+        state = self._daemons.state(binding.visible)
         if state is None:
             return _UNKNOWN
         if not state.ready:
             return state.reason or _UNKNOWN
-        kept = (one.withheld.get(binding.device_id) for one in self._reports or ())
+        places = (binding.device_id, place_of(binding.device_id))
+        kept = (one.withheld.get(place) for one in self._reports or () for place in places)
         return next((why for why in kept if why), None)
 
 

@@ -24,7 +24,7 @@ class Lookout:
     Args:
         gpus: The driver.
         infirmary: Hears of what is seen.
-        mps_servers: The server processes of a GPU's MPS daemon, by its UUID.
+        mps_servers: The server processes of an MPS daemon, by UUID of its GPU or MIG device.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Lookout:
 
         Args:
             due_s: The age in seconds from which a look is old.
-            mps: The layouts that MPS daemons serve, by GPU UUID.
+            mps: What MPS daemons serve, by UUID of GPU or MIG device.
 
         Raises:
             DriverError: The driver does not answer.
@@ -68,7 +68,7 @@ class Lookout:
                 gpu,
                 sighting.processes[gpu.uuid],
                 before=self.states.get(gpu.uuid),
-                mps=mps.get(gpu.uuid),
+                mps=mps,
                 mps_servers=servers.get(gpu.uuid, ()),
             )
             for gpu in sighting.node.gpus
@@ -99,19 +99,22 @@ class Lookout:
     async def _servers(
         self, sighting: Sighting, mps: Mapping[str, GpuLayout]
     ) -> dict[str, tuple[int, ...]]:
-        """Server processes of MPS daemons, where a GPU has processes at all.
+        """Server processes of MPS daemons by GPU, where that has processes at all.
 
         Asked anew at each look: a process id that is used again is somebody else's.
         """
-        used = [uuid for uuid in mps if sighting.processes.get(uuid)]
-        pids = await asyncio.gather(*(self._mps_servers(uuid) for uuid in used))
-        return dict(zip(used, pids, strict=True))
+        owners = {
+            uuid: gpu.uuid
+            for gpu in sighting.node.gpus
+            for uuid in (gpu.uuid, *(one.uuid for one in gpu.instances))
+            if uuid in mps and sighting.processes.get(gpu.uuid)
+        }
+        pids = await asyncio.gather(*(self._mps_servers(uuid) for uuid in owners if uuid))
+        found: dict[str, tuple[int, ...]] = {}
+        for gpu, listed in zip(owners.values(), pids, strict=True):
+            found[gpu] = (*found.get(gpu, ()), *listed)
+        return found
 
     def note_mps(self, mps: Mapping[str, GpuLayout]) -> None:
         """MPS daemons changed."""
-        self.states = {uuid: gpu.with_mps(mps.get(uuid)) for uuid, gpu in self.states.items()}
-
-    @property
-    def memory_mib(self) -> dict[str, int]:
-        """Memory of each GPU by UUID."""
-        return {uuid: gpu.memory_mib for uuid, gpu in self.states.items()}
+        self.states = {uuid: gpu.with_mps(mps) for uuid, gpu in self.states.items()}

@@ -72,11 +72,15 @@ def news(
 
 
 def co_tenants(report: NodeReport, ended: CoTenantsEnded) -> Iterator[tuple[PodName, str]]:
-    """The pods whose work on a GPU was ended by the mistake of one of them, and what to say."""
+    """The pods whose work was ended by the mistake of one of them, and what to say.
+
+    Those on the GPU, or in the MIG instance that they share.
+    """
     for each in report.gpus:
         if each.gpu.uuid != ended.gpu:
             continue
-        pods = {(one.holder.namespace, one.holder.pod) for one in each.holds if one.holder}
+        inside = [one for one in each.holds if ended.place in (ended.gpu, one.place)]
+        pods = {(one.holder.namespace, one.holder.pod) for one in inside if one.holder}
         said = (
             f"XID {ended.xid} ({ended.name}) of one MPS client ended all clients on "
             f"{_name(each)}, which is well; restart the container if it did not end"

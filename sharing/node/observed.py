@@ -5,7 +5,7 @@ Everything is keyed by the GPU's UUID; indices shuffle when a GPU is lost or swa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sharing.board import Board, Placement
@@ -28,6 +28,8 @@ class Instance:
     mig_uuid: str | None
     """None while no compute instance fills it: half made, and of no use to anybody."""
     memory_mib: int
+    mps: GpuLayout | None = None
+    """What the MPS daemon of its MIG device serves; None where none runs."""
 
     @property
     def placed(self) -> Placed | None:
@@ -44,6 +46,16 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cuttable:
+    """What shares are cut from: a GPU, or a MIG instance."""
+
+    uuid: str
+    """Of the GPU or the MIG device, as programs are told which one to use."""
+    gpu_uuid: str
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
     """A process that uses a GPU, as the driver lists it."""
 
@@ -51,8 +63,8 @@ class GpuProcess:
     gi_id: int | None = None
     """The GPU instance that it runs in; None for one that uses the whole GPU."""
     mps_server: bool = False
-    """Whether it serves the clients of the GPU's own MPS daemon: no work of anybody's, although it
-    stays on the GPU when the last client is gone."""
+    """Whether it serves the clients of an MPS daemon of the GPU's own: no work of anybody's,
+    although it stays on the GPU when the last client is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +105,7 @@ class GpuState:
 
     @property
     def work(self) -> tuple[GpuProcess, ...]:
-        """Its processes less the server of its own MPS daemon."""
+        """Its processes less the servers of its own MPS daemons."""
         return tuple(one for one in self.processes if not one.mps_server)
 
     def share_instances(self, places: frozenset[Placed]) -> tuple[PlacedInstance, ...]:
@@ -106,9 +118,28 @@ class GpuState:
             if (placed := one.placed) is not None and placed in places
         )
 
-    def with_mps(self, layout: GpuLayout | None) -> GpuState:
-        """The same with another MPS daemon, or none."""
-        return replace(self, mps=layout)
+    @property
+    def cuttables(self) -> dict[str, Cuttable]:
+        """What its shares can be cut from, by device id of the instance or the GPU's UUID."""
+        whole = Cuttable(uuid=self.uuid, gpu_uuid=self.uuid, memory_mib=self.memory_mib)
+        found = {self.uuid: whole}
+        for one in self.instances:
+            device_id = one.device_id(self.uuid)
+            if device_id is not None and one.mig_uuid is not None:
+                found[device_id] = Cuttable(
+                    uuid=one.mig_uuid, gpu_uuid=self.uuid, memory_mib=one.memory_mib
+                )
+        return found
+
+    def with_mps(self, layouts: Mapping[str, GpuLayout]) -> GpuState:
+        """The same with other MPS daemons: what each serves, by UUID of GPU or MIG device."""
+        return replace(
+            self,
+            mps=layouts.get(self.uuid),
+            instances=tuple(
+                replace(one, mps=layouts.get(one.mig_uuid or "")) for one in self.instances
+            ),
+        )
 
     def as_found(self) -> GpuLayout:
         """The layout that describes the GPU as it is, for one that nobody gave a layout.
@@ -130,7 +161,7 @@ def gpu_state(
     processes: Iterable[nvml.GpuProcess] | None = (),
     *,
     before: GpuState | None = None,
-    mps: GpuLayout | None = None,
+    mps: Mapping[str, GpuLayout] | None = None,
     mps_servers: Collection[int] = (),
 ) -> GpuState:
     """What the driver says about one GPU.
@@ -139,11 +170,11 @@ def gpu_state(
         gpu: The driver's answer.
         processes: Who runs on it; None where the driver does not say.
         before: What was known; used where the GPU cannot be read now.
-        mps: The layout that its MPS daemon serves.
-        mps_servers: Process ids of that daemon's servers, as it says itself.
+        mps: What MPS daemons serve, by UUID of GPU or MIG device.
+        mps_servers: Process ids of their servers, as they say themselves.
     """
     if not gpu.readable and before is not None:
-        return replace(before, lost=True, mps=mps)
+        return replace(before, lost=True).with_mps(mps or {})
     instances = gpu.instances if gpu.readable else ()
     return GpuState(
         index=gpu.index,
@@ -160,8 +191,7 @@ def gpu_state(
         processes_listed=processes is not None,
         lost=not gpu.readable,
         minor=gpu.minor,
-        mps=mps,
-    )
+    ).with_mps(mps or {})
 
 
 def _processes(

@@ -15,7 +15,7 @@ from sharing.node.held import Hold, is_whole
 from sharing.node.observed import GpuState
 from sharing.node.plan import Kubelet
 from sharing.node.target import Offered, Target, is_real, offered, strangers
-from sharing.share import Share, part_memory_mib
+from sharing.share import Share, part_memory_mib, place_of
 from sharing.shareclass import ShareClass, parse_resource_name
 
 
@@ -47,7 +47,12 @@ def offer_of(gpu: GpuState, target: Target, kubelet: Kubelet, *, closed: bool = 
     if target.layout.mode is Mode.MIG:
         taken = {hold.device_id for hold in foreign} | {one.device_id for one in left_over}
         whole = any(is_whole(device_id) for device_id in taken)
-        shares = tuple(share for share in shares if not whole and share.device_id not in taken)
+        places = {place_of(device_id) for device_id in taken}
+        shares = tuple(
+            share
+            for share in shares
+            if not whole and share.place not in places and _is_cut(gpu, target, share)
+        )
     elif foreign or left_over:
         shares = ()
     given = {offered(share) for share in shares}
@@ -72,6 +77,13 @@ def _mechanism_stands(gpu: GpuState, target: Target) -> bool:
     return gpu.mps == (target.layout if target.layout.mode is Mode.MPS else None)
 
 
+def _is_cut(gpu: GpuState, target: Target, share: Share) -> bool:
+    """Whether the MPS daemon of a share's instance is what the layout needs there: often none."""
+    profile = share.share_class.instance
+    wanted = None if profile is None else target.layout.mps_of(profile)
+    return all(one.mps == wanted for one in gpu.instances if one.device_id(gpu.uuid) == share.place)
+
+
 def _share_of(gpu: GpuState, hold: Hold) -> Share | None:
     """The share that a hold is about; None if its resource is not ours."""
     try:
@@ -85,13 +97,11 @@ def _share_of(gpu: GpuState, hold: Hold) -> Share | None:
         device_id=hold.device_id,
         gpu_uuid=gpu.uuid,
         share_class=share_class,
-        memory_mib=_memory_mib(gpu, share_class, hold.device_id),
+        memory_mib=_memory_mib(gpu, share_class, hold.place),
         start=start,
     )
 
 
-def _memory_mib(gpu: GpuState, share_class: ShareClass, device_id: str) -> int:
-    for one in gpu.instances:
-        if one.device_id(gpu.uuid) == device_id:
-            return one.memory_mib
-    return part_memory_mib(share_class, gpu.memory_mib)
+def _memory_mib(gpu: GpuState, share_class: ShareClass, place: str) -> int:
+    cut_from = gpu.cuttables.get(place)
+    return part_memory_mib(share_class, gpu.memory_mib if cut_from is None else cut_from.memory_mib)

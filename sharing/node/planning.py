@@ -26,6 +26,7 @@ from sharing.node.step import (
     Withdraw,
 )
 from sharing.node.target import Target, is_real, occupies, strangers, target_of
+from sharing.share import place_of
 
 UNKNOWN_HOLDERS = Blocker(
     BlockerKind.KUBELET, "the kubelet does not say who holds which share (PodResources)"
@@ -49,13 +50,15 @@ def plan_gpu(
     if gpu.lost:
         return GpuPlan(gpu=gpu.uuid, target=target)
     situation = _Situation(gpu=gpu, target=target, kubelet=kubelet, holds=holds)
+    creations = situation.creations()
     steps = [
         *situation.withdrawal(),
         *situation.mps_stop(),
         *situation.destructions(),
         *situation.mode_change(),
-        *situation.creations(),
+        *creations,
         *situation.mps_start(),
+        *situation.mps_start_in_instances(creations),
     ]
     if served != layout or any(
         isinstance(one.step, CreateInstance | StartMps | SetMigMode | ResetGpu) for one in steps
@@ -102,9 +105,13 @@ class _Situation:
         """Everybody in one instance, and processes that the driver puts in none."""
         if self.kubelet is None:
             return (UNKNOWN_HOLDERS,)
-        mine = instance.device_id(self.gpu.uuid)
-        pods = [_pod(hold) for hold in self.holds if hold.device_id == mine]
+        pods = [_pod(hold) for hold in self._holds_of(instance)]
         return _once([*pods, *self._processes(instance)])
+
+    def _holds_of(self, instance: Instance) -> list[Hold]:
+        """Those of its share, or of the shares that are cut from it."""
+        mine = instance.device_id(self.gpu.uuid)
+        return [hold for hold in self.holds if hold.place == mine]
 
     def _processes(self, instance: Instance | None = None) -> list[Blocker]:
         """Processes with work on the GPU, or in one instance of it or in none."""
@@ -133,10 +140,19 @@ class _Situation:
         return self.gpu.mig_enabled is not self.mig_wanted
 
     def mps_stop(self) -> list[PlannedStep]:
-        if self.gpu.mps is None or self.mps_wanted:
-            return []
-        step = StopMps(gpu=self.gpu.uuid, layout=self.gpu.mps)
-        return [PlannedStep(step=step, blocked_by=self.users())]
+        """The GPU's daemon, and those of instances that are not wanted or not cut so any more."""
+        gpu, stays = self.gpu, set(self.target.places)
+        steps = []
+        if gpu.mps is not None and not self.mps_wanted:
+            step = StopMps(gpu=gpu.uuid, layout=gpu.mps)
+            steps.append(PlannedStep(step=step, blocked_by=self.users()))
+        for one in sorted(gpu.instances, key=lambda one: (one.placement, one.gi_id)):
+            at = Placed(one.profile, one.placement)
+            if one.mps is None or (at in stays and self.target.layout.mps_of(one.profile)):
+                continue
+            step = StopMps(gpu=gpu.uuid, layout=one.mps, instance=at)
+            steps.append(PlannedStep(step=step, blocked_by=self.users_of(one)))
+        return steps
 
     def destructions(self) -> list[PlannedStep]:
         return [
@@ -214,28 +230,55 @@ class _Situation:
             return self.users() if self.gpu.mps is None else first
         return _once([*first, *(_pod(hold) for hold in self._strangers())])
 
+    def mps_start_in_instances(self, creations: Sequence[PlannedStep]) -> list[PlannedStep]:
+        """Daemons of MIG devices: once the instance is there, and has nobody of before."""
+        waits = {
+            Placed(one.step.profile, one.step.placement): one.blocked_by
+            for one in creations
+            if isinstance(one.step, CreateInstance)
+        }
+        there = {one.placed: one for one in self.gpu.instances if one.placed is not None}
+        steps = []
+        for at in self.target.places:
+            layout, known = self.target.layout.mps_of(at.profile), there.get(at)
+            before = None if known is None else known.mps
+            if layout is None or before == layout:
+                continue
+            step = StartMps(gpu=self.gpu.uuid, layout=layout, before=before, instance=at)
+            blocked = waits.get(at, ()) if known is None else self._in_the_way_in(known)
+            steps.append(PlannedStep(step=step, blocked_by=blocked))
+        return steps
+
+    def _in_the_way_in(self, instance: Instance) -> tuple[Blocker, ...]:
+        """As for a GPU's daemon: strangers; without holders, processes of whomever."""
+        holds = self._holds_of(instance)
+        if self.kubelet is None or not holds:
+            return self.users_of(instance) if instance.mps is None else ()
+        return _once(_pod(hold) for hold in self._strangers() if hold in holds)
+
     def _strangers(self) -> tuple[Hold, ...]:
         return strangers(self.gpu, self.target, self.holds)
 
     def offering(self, steps: Sequence[PlannedStep]) -> PlannedStep:
         """The last step; waits for all that the target needs, and for strangers to leave."""
         needed = [
-            blocker
-            for one in steps
-            if not isinstance(one.step, DestroyInstance)
-            for blocker in one.blocked_by
+            blocker for one in steps if not self._clears(one.step) for blocker in one.blocked_by
         ]
         if self.mig_wanted:
-            ids = {offer.device_id for offer in self.target.offers(self.gpu)}
+            places = {place_of(offer.device_id) for offer in self.target.offers(self.gpu)}
             leave = [
-                hold
-                for hold in self._strangers()
-                if hold.mig_place is None or hold.device_id in ids
+                hold for hold in self._strangers() if hold.mig_place is None or hold.place in places
             ]
         else:
             leave = list(self._strangers())
         step = Advertise(gpu=self.gpu.uuid, layout=self.target.layout)
         return PlannedStep(step=step, blocked_by=_once(needed + [_pod(hold) for hold in leave]))
+
+    def _clears(self, step: Step) -> bool:
+        """Whether a step takes away what the target lacks, which what is offered need not await."""
+        if isinstance(step, StopMps):
+            return step.instance is not None and step.instance not in self.target.places
+        return isinstance(step, DestroyInstance)
 
 
 def _pod(hold: Hold) -> Blocker:

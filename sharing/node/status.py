@@ -21,7 +21,6 @@ from sharing.api.node import (
     PlanStatus,
 )
 from sharing.layout import GpuLayout
-from sharing.migprofile import MigProfile
 from sharing.mps.daemons import DaemonState
 from sharing.node.bindings import visible_uuid
 from sharing.node.diagnosis import Patient, fault_of, health_of, healthy_condition, patients
@@ -77,7 +76,7 @@ class GpuReport:
 
     def is_healthy(self, share: Share) -> bool:
         """Whether a share may be handed out."""
-        ill = is_ill(self.ailments.get(share.device_id))
+        ill = is_ill(self.ailments.get(share.place))
         return self.usable and not ill and not self.why_withheld(share)
 
     def why_withheld(self, share: Share) -> str:
@@ -85,7 +84,9 @@ class GpuReport:
         held = any(hold.device_id == share.device_id for hold in self.holds)
         if share.device_id in self.withheld:
             return self.withheld[share.device_id]
-        return "" if held else self.withheld.get(share.gpu_uuid, "")
+        if held:
+            return ""
+        return self.withheld.get(share.place) or self.withheld.get(share.gpu_uuid, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +196,7 @@ def _share(
         holders=tuple(
             Holder(namespace=one.namespace, pod=one.pod, container=one.container) for one in holders
         ),
-        fault=fault_of(report.ailments, report.gpu.uuid, share.device_id) or _still_in_use(why),
+        fault=fault_of(report.ailments, report.gpu.uuid, share.place) or _still_in_use(why),
         over_budget_since=_stamp(datetime.fromtimestamp(excess.since, UTC))
         if excess is not None and excess.lasting
         else None,
@@ -209,8 +210,8 @@ def _still_in_use(why: str) -> Health | None:
 
 
 def _milli(gpu: GpuState, share: Share) -> int:
-    size = share.share_class.size
-    slices = size.gpu_slices if isinstance(size, MigProfile) else 0
+    instance = share.share_class.instance
+    slices = 0 if instance is None else instance.gpu_slices
     return worth_milli(
         share.share_class,
         memory_mib=share.memory_mib,

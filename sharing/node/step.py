@@ -7,8 +7,10 @@ from typing import TypeAlias
 
 from sharing.board import Placement
 from sharing.layout import GpuLayout
+from sharing.miglayout import Placed
 from sharing.migprofile import MigProfile
 from sharing.node.target import Offered
+from sharing.share import mig_device_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,39 +36,54 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopMps:
-    """Take down a GPU's MPS daemon and give the GPU its compute mode back."""
+    """Take down an MPS daemon; a GPU gets its compute mode back."""
 
     gpu: str
     layout: GpuLayout
     """What the daemon serves now."""
+    instance: Placed | None = None
+    """The MIG instance whose daemon it is; None for the GPU's."""
+
+    @property
+    def place(self) -> str:
+        """Whose daemon it is: a MIG instance by its device id, or the GPU's UUID."""
+        return _place(self.gpu, self.instance)
 
     @property
     def text(self) -> str:
         """What is done, without the GPU."""
-        return "stop MPS"
+        return f"stop MPS{_where(self.instance)}"
 
     def __str__(self) -> str:
         return f"{self.text} on {self.gpu}"
 
     def inverse(self) -> Step | str:
         """What undoes it."""
-        return StartMps(gpu=self.gpu, layout=self.layout)
+        return StartMps(gpu=self.gpu, layout=self.layout, instance=self.instance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartMps:
-    """Bring up a GPU's MPS daemon with the limits of a layout, or give it new limits."""
+    """Bring up an MPS daemon with the limits of a layout, or give it new limits."""
 
     gpu: str
     layout: GpuLayout
+    """What is served by MPS: the whole layout, or what an instance is cut into."""
     before: GpuLayout | None = None
     """What the daemon serves now; None where none runs."""
+    instance: Placed | None = None
+    """The MIG instance whose daemon it is; None for the GPU's."""
+
+    @property
+    def place(self) -> str:
+        """Whose daemon it is: a MIG instance by its device id, or the GPU's UUID."""
+        return _place(self.gpu, self.instance)
 
     @property
     def text(self) -> str:
         """What is done, without the GPU."""
         verb = "change MPS limits" if self.before else "start MPS"
-        return f"{verb} for {self.layout}"
+        return f"{verb} for {self.layout}{_where(self.instance)}"
 
     def __str__(self) -> str:
         return f"{self.text} on {self.gpu}"
@@ -74,8 +91,10 @@ class StartMps:
     def inverse(self) -> Step | str:
         """What undoes it."""
         if self.before is not None:
-            return StartMps(gpu=self.gpu, layout=self.before, before=self.layout)
-        return StopMps(gpu=self.gpu, layout=self.layout)
+            return StartMps(
+                gpu=self.gpu, layout=self.before, before=self.layout, instance=self.instance
+            )
+        return StopMps(gpu=self.gpu, layout=self.layout, instance=self.instance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +223,10 @@ def interrupts(step: Step) -> str:
             return "new pods cannot have these shares; those that hold one keep it"
         case StopMps():
             return "nobody: no client is left"
-        case StartMps(before=None):
+        case StartMps(before=None, instance=None):
             return "nobody: the GPU is idle"
+        case StartMps(before=None):
+            return "nobody: the instance is idle; the GPU's other instances run on"
         case StartMps():
             return "nobody: running clients keep their limits"
         case DestroyInstance():
@@ -216,6 +237,16 @@ def interrupts(step: Step) -> str:
             return "NVLink to this GPU is re-made; other GPUs run on"
         case CreateInstance() | Advertise():
             return "nobody"
+
+
+def _place(gpu: str, instance: Placed | None) -> str:
+    if instance is None:
+        return gpu
+    return mig_device_id(gpu, instance.profile, instance.placement.start)
+
+
+def _where(instance: Placed | None) -> str:
+    return "" if instance is None else f" in {instance.profile} at {instance.placement}"
 
 
 def _listed(shares: tuple[Offered, ...]) -> str:

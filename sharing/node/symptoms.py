@@ -82,15 +82,17 @@ def ends_co_tenants(event: DriverEvent, gpus: Iterable[GpuState], policy: Health
     """Whether one program's mistake ended those of others, although the device is well.
 
     Clients of an MPS daemon are one fault domain: a fatal exception of one of them ends all that
-    run on the GPU. A MIG instance or a time slice keeps it to itself.
+    run on the GPU, or in the MIG instance. A time slice keeps it to itself.
 
     Source: NVIDIA MPS documentation, "Error Containment".
     """
-    if event.kind is not EventKind.XID or event.gi_id is not None:
+    if event.kind is not EventKind.XID or not policy.table.of_xid(event.data).application:
         return False
-    if not policy.table.of_xid(event.data).application:
-        return False
-    return any(gpu.uuid == event.uuid and gpu.mps is not None for gpu in gpus)
+    mine = [gpu for gpu in gpus if gpu.uuid == event.uuid]
+    if event.gi_id is None:
+        return any(gpu.mps is not None for gpu in mine)
+    instances = (one for gpu in mine for one in gpu.instances if one.gi_id == event.gi_id)
+    return any(one.mps is not None for one in instances)
 
 
 def _growth(now: int | None, before: int | None) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sharing.board import Board, Placement
 from sharing.errors import LayoutError
 from sharing.layout import GpuLayout
+from sharing.migcut import check_cuts
 from sharing.miglayout import Placed, place
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode
@@ -71,6 +72,7 @@ def refusal(board: Board, layout: GpuLayout) -> LayoutError | None:
     try:
         if layout.mig_profiles or not board.mig_capable:
             place(board, layout.mig_profiles)
+            check_cuts(board, layout)
     except LayoutError as error:
         return error
     if not board.mig_capable:
@@ -128,7 +130,7 @@ def is_real(gpu: GpuState, hold: Hold) -> bool:
     """
     if hold.mig_place is None:
         return True
-    return any(one.device_id(gpu.uuid) == hold.device_id for one in gpu.instances)
+    return any(one.device_id(gpu.uuid) == hold.place for one in gpu.instances)
 
 
 def occupies(gpu: GpuState, hold: Hold) -> bool:
@@ -146,10 +148,10 @@ def in_use(gpu: GpuState, holds: Iterable[Hold]) -> tuple[Instance, ...]:
     """The instances that a pod or a process holds, or may hold."""
     if not gpu.processes_listed:
         return gpu.instances
-    ids = {hold.device_id for hold in holds}
-    busy = {process.gi_id for process in gpu.processes}
+    places = {hold.place for hold in holds}
+    busy = {process.gi_id for process in gpu.work}
     return tuple(
-        one for one in gpu.instances if one.gi_id in busy or one.device_id(gpu.uuid) in ids
+        one for one in gpu.instances if one.gi_id in busy or one.device_id(gpu.uuid) in places
     )
 
 

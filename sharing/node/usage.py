@@ -17,6 +17,7 @@ from enum import StrEnum
 
 from sharing.node.cgroup import Place, known_place
 from sharing.node.held import gpu_of
+from sharing.share import place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Task:
     sm_percent: int | None = None
     """Of the GPU's time; None where the hardware cannot tell, as under MIG."""
     device_id: str | None = None
-    """The share that its MIG instance is; None outside of MIG."""
+    """Device id of its MIG instance, which is a share or is cut into some; None outside of MIG."""
     in_instance: bool = False
     """Whether it runs in a MIG instance, of a share or not."""
     is_mps_client: bool = False
@@ -112,7 +113,7 @@ class Lingering:
     """A process of a pod that has ended, and what it keeps from others."""
 
     place: str
-    """Device id of the share; the GPU's UUID where it is not known which one."""
+    """Device id of the share; of its MIG instance, or the GPU's UUID, where it is not known."""
     pid: int
     pod_uid: str
 
@@ -226,7 +227,7 @@ def _inside(task: Task, devices: Iterable[str]) -> tuple[str, ...]:
         return found
     if task.device_id is None:
         return ()
-    return (task.device_id,) if not found or task.device_id in found else ()
+    return tuple(one for one in found or (task.device_id,) if place_of(one) == task.device_id)
 
 
 def _lingering(one: Attribution) -> Iterator[Lingering]:

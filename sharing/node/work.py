@@ -13,11 +13,11 @@ import structlog
 from sharing.cluster.backoff import Backoff
 from sharing.errors import GpuSharingError
 from sharing.layout import GpuLayout
-from sharing.mps.daemons import MpsDaemons
-from sharing.node.clients import daemons_of, layout_to_take_over
+from sharing.mps.daemons import MIG_DEVICE, MpsDaemons
+from sharing.node.clients import daemons_of, mps_to_take_over
 from sharing.node.gpus import Gpus, ModeChangeError
 from sharing.node.journal import Journal
-from sharing.node.observed import GpuState
+from sharing.node.observed import Cuttable, GpuState
 from sharing.node.plan import Kubelet
 from sharing.node.settings import Tempo
 from sharing.node.step import (
@@ -32,6 +32,8 @@ from sharing.node.step import (
     Withdraw,
 )
 from sharing.node.wanted import Wanted
+from sharing.nvml.errors import InstanceNotFoundError
+from sharing.share import mig_device_id
 
 _log: Final = structlog.get_logger()
 
@@ -58,10 +60,10 @@ class Workshop:
     daemons: MpsDaemons
     journal: Journal
     tempo: Tempo
-    memory_mib: dict[str, int] = field(default_factory=dict)
-    """Memory of each GPU by UUID; kept up to date by the agent."""
+    cuttables: dict[str, Cuttable] = field(default_factory=dict)
+    """What shares can be cut from, by device id of the MIG instance or the GPU's UUID."""
     mps: dict[str, GpuLayout] = field(default_factory=dict)
-    """The layout that each GPU's MPS daemon serves, by UUID."""
+    """What each MPS daemon serves, by UUID of GPU or MIG device."""
     done: int = 0
     """Steps done since the last plan was finished."""
     _retries: dict[str, _Retry] = field(default_factory=dict)
@@ -95,6 +97,23 @@ class Workshop:
         """Try again at once: the plan of a GPU is done, or another one."""
         self._retries.pop(gpu, None)
 
+    async def see(self, gpus: Iterable[GpuState]) -> None:
+        """Know what there is now; the daemon of a MIG device that is gone ends.
+
+        Args:
+            gpus: The GPUs as they are.
+        """
+        self.cuttables = {place: one for gpu in gpus for place, one in gpu.cuttables.items()}
+        there = {one.uuid for one in self.cuttables.values()}
+        gone = sorted(
+            uuid for uuid in self.mps if uuid.startswith(MIG_DEVICE) and uuid not in there
+        )
+        if gone:
+            _log.warning("MIG devices with MPS daemons are gone", devices=gone)
+            for uuid in gone:
+                del self.mps[uuid]
+            await self.apply_mps()
+
     async def take_over(
         self,
         gpus: Iterable[GpuState],
@@ -114,17 +133,15 @@ class Workshop:
         """
         for gpu in gpus:
             before = applied.get(gpu.uuid)
-            layout = layout_to_take_over(
-                kubelet.held.on(gpu.uuid), before, wanted.of(gpu, before).layout
+            self.mps |= mps_to_take_over(
+                gpu, kubelet.held.on(gpu.uuid), before, wanted.of(gpu, before).layout
             )
-            if layout is not None and not gpu.mig_enabled:
-                self.mps[gpu.uuid] = layout
         await self.daemons.start()
         await self.apply_mps()
 
     async def apply_mps(self) -> None:
         """Make the MPS daemons those that ``mps`` names."""
-        await self.daemons.apply(daemons_of(self.mps, self.memory_mib))
+        await self.daemons.apply(daemons_of(self.mps, self.cuttables.values()))
 
     async def do(self, steps: Sequence[Step]) -> None:
         """Do steps in order."""
@@ -148,9 +165,9 @@ class Workshop:
             self.done += 1
             _log.info("step was done", gpu=step.gpu, step=str(step))
             if isinstance(step, StartMps):
-                started.append(step.gpu)
+                started.append(self.cuttables[step.place].uuid)
         await asyncio.gather(
-            *(self.daemons.wait_ready(gpu, self.tempo.mps_ready_s) for gpu in started)
+            *(self.daemons.wait_ready(uuid, self.tempo.mps_ready_s) for uuid in started)
         )
         await asyncio.to_thread(self.journal.finish)
 
@@ -160,20 +177,31 @@ class Workshop:
             case DestroyInstance(gpu=gpu, gi_id=gi_id):
                 await self.gpus.destroy(gpu, gi_id)
             case CreateInstance(gpu=gpu, profile=profile, placement=placement):
-                await self.gpus.create(gpu, profile, placement)
+                made = await self.gpus.create(gpu, profile, placement)
+                if made.uuid is not None:
+                    place = mig_device_id(gpu, profile, placement.start)
+                    self.cuttables[place] = Cuttable(
+                        uuid=made.uuid, gpu_uuid=gpu, memory_mib=made.memory_mib
+                    )
             case SetMigMode(gpu=gpu, enabled=enabled):
                 return await self._set_mig_mode(gpu, enabled=enabled, resets=step.resets)
             case ResetGpu(gpu=gpu, enabled=enabled):
                 await self.gpus.reset_for_mode(gpu, enabled=enabled)
-            case StartMps(gpu=gpu, layout=layout):
-                self.mps[gpu] = layout
+            case StartMps(place=place, layout=layout):
+                self.mps[self._cuttable(place).uuid] = layout
                 await self.apply_mps()
-            case StopMps(gpu=gpu):
-                self.mps.pop(gpu, None)
+            case StopMps(place=place):
+                self.mps.pop(self._cuttable(place).uuid, None)
                 await self.apply_mps()
             case Withdraw() | Advertise():
                 pass  # the agent's own part: it tells the kubelet before and after
         return True
+
+    def _cuttable(self, place: str) -> Cuttable:
+        found = self.cuttables.get(place)
+        if found is None:
+            raise InstanceNotFoundError(f"MIG instance {place}", "is not there any more")
+        return found
 
     async def _set_mig_mode(self, gpu: str, *, enabled: bool, resets: bool) -> bool:
         if await self.gpus.set_mig_mode(gpu, enabled=enabled):

@@ -28,6 +28,7 @@ from sharing.node.step import (
     Withdraw,
 )
 from sharing.node.target import Offered, offered
+from sharing.share import place_of
 from sharing.shareclass import parse_resource_name
 from sharing.size import OneOf
 
@@ -143,6 +144,8 @@ class World:
                 return self.gpu.mig_enabled and placement in legal
             case SetMigMode() | ResetGpu():
                 return not self.gpu.instances
+            case StartMps(instance=at) | StopMps(instance=at) if at is not None:
+                return at in self.gpu.placed
             case _:
                 return True
 
@@ -163,6 +166,10 @@ class World:
                 assert not self.gpu.instances
                 assert not self.users()
                 self.gpu = replace(self.gpu, mig_enabled=enabled, mig_pending=enabled)
+            case StopMps(instance=at) if at is not None:
+                self._change_mps(at, None)
+            case StartMps(instance=at, layout=layout) if at is not None:
+                self._change_mps(at, layout)
             case StopMps():
                 assert not self.users()
                 self.gpu = replace(self.gpu, mps=None, processes=self.gpu.work)
@@ -172,6 +179,36 @@ class World:
                 self.gpu = replace(self.gpu, mps=layout, processes=served)
             case _:
                 raise AssertionError(step)
+
+    def _change_mps(self, at: Placed, layout: GpuLayout | None) -> None:
+        """Another MPS daemon for a MIG device; only limits change under its clients."""
+        (instance,) = [one for one in self.gpu.instances if one.placed == at]
+        if layout is None or instance.mps is None:
+            assert not [one for one in self.gpu.work if one.gi_id == instance.gi_id]
+        if layout is None:
+            assert not self.holds_in(instance)
+        server = GpuProcess(pid=900 + instance.gi_id, gi_id=instance.gi_id, mps_server=True)
+        self._end_daemon(instance)
+        self._replace(instance, replace(instance, mps=layout))
+        if layout is not None:
+            self.gpu = replace(self.gpu, processes=(*self.gpu.processes, server))
+
+    def _replace(self, instance: Instance, *others: Instance) -> None:
+        rest = (one for one in self.gpu.instances if one.gi_id != instance.gi_id)
+        self.gpu = replace(self.gpu, instances=(*others, *rest))
+
+    def _end_daemon(self, instance: Instance) -> None:
+        left = tuple(
+            one
+            for one in self.gpu.processes
+            if not (one.mps_server and one.gi_id == instance.gi_id)
+        )
+        self.gpu = replace(self.gpu, processes=left)
+
+    def holds_in(self, instance: Instance) -> list[Hold]:
+        """Those of a share that an instance is or is cut into."""
+        mine = instance.device_id(self.gpu.uuid)
+        return [hold for hold in self.holds.values() if hold.place == mine]
 
     def users(self) -> list[object]:
         held = [hold for one, hold in self.holds.items() if self.works(one)]
@@ -185,9 +222,9 @@ class World:
     def _destroy(self, step: DestroyInstance) -> None:
         (instance,) = [one for one in self.gpu.instances if one.gi_id == step.gi_id]
         mine = instance.device_id(self.gpu.uuid)
-        assert not [one for one in self.holds if one.device_id == mine]
+        assert not self.holds_in(instance)
         assert not [one for one in self.gpu.processes if one.gi_id == step.gi_id]
-        assert mine not in {one.device_id for one in self.counted}
+        assert mine is None or mine not in {place_of(one.device_id) for one in self.counted}
         left = tuple(one for one in self.gpu.instances if one is not instance)
         self.gpu = replace(self.gpu, instances=left)
 
@@ -211,9 +248,10 @@ class World:
     # -- pods, processes and accidents
 
     def exists(self, share: Offered) -> bool:
-        if Hold(device_id=share.device_id, resource=share.resource).mig_place is None:
+        hold = Hold(device_id=share.device_id, resource=share.resource)
+        if hold.mig_place is None:
             return True
-        return any(one.device_id(self.gpu.uuid) == share.device_id for one in self.gpu.instances)
+        return any(one.device_id(self.gpu.uuid) == hold.place for one in self.gpu.instances)
 
     def take(self, share: Offered, pod: str) -> None:
         if share in self.holds or not self.exists(share):
@@ -236,10 +274,9 @@ class World:
 
     def half_make(self, gi_id: int) -> None:
         """Somebody destroys a compute instance, or dies between the two creations."""
-        halved = tuple(
-            replace(one, mig_uuid=None) if one.gi_id == gi_id else one for one in self.gpu.instances
-        )
-        self.gpu = replace(self.gpu, instances=halved)
+        (instance,) = [one for one in self.gpu.instances if one.gi_id == gi_id]
+        self._end_daemon(instance)
+        self._replace(instance, replace(instance, mig_uuid=None, mps=None))
 
     def foreign_create(self, profile: MigProfile, choose: Callable[[int], int]) -> None:
         """Somebody else makes an instance, if there is room; ``choose`` takes one of n places."""
@@ -249,8 +286,9 @@ class World:
 
     def foreign_destroy(self, gi_id: int) -> None:
         """Somebody else destroys an instance that no process uses; a pod may hold it."""
-        left = tuple(one for one in self.gpu.instances if one.gi_id != gi_id)
-        self.gpu = replace(self.gpu, instances=left)
+        (instance,) = [one for one in self.gpu.instances if one.gi_id == gi_id]
+        self._end_daemon(instance)
+        self._replace(instance)
 
     def lose(self) -> None:
         """The GPU falls off the bus; what runs on it ends."""
@@ -287,12 +325,23 @@ class World:
         assert total <= 1, sorted(out)
         ids = [one.device_id for one in out]
         assert len(ids) == len(set(ids)), sorted(out)
+        for instance in {place_of(one) for one in ids} - {self.gpu.uuid}:
+            inside = [one for one in out if place_of(one.device_id) == instance]
+            assert sum(map(self._part, inside), Fraction(0)) <= 1, sorted(inside)
+
+    @staticmethod
+    def _part(share: Offered) -> Fraction:
+        """The part of its MIG instance that a share is."""
+        share_class = parse_resource_name(share.resource)
+        assert share_class is not None
+        return share_class.size.fraction if isinstance(share_class.size, OneOf) else Fraction(1)
 
     def _worth(self, share: Offered) -> Fraction:
         share_class = parse_resource_name(share.resource)
         assert share_class is not None
-        if isinstance(share_class.size, MigProfile):
-            return Fraction(share_class.size.gpu_slices, self.gpu.board.mig_compute_slices)
+        if share_class.instance is not None:
+            slices = Fraction(share_class.instance.gpu_slices, self.gpu.board.mig_compute_slices)
+            return slices * self._part(share)
         if share_class.mode is Mode.EXCLUSIVE:
             return Fraction(1)
         if isinstance(share_class.size, OneOf):

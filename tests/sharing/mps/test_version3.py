@@ -63,6 +63,15 @@ async def make3(folder: Path, faults: Faults) -> AsyncIterator[Make]:
     await one().apply([])
 
 
+async def test_a_mig_device_is_served_in_the_words_of_v2(make3: Make) -> None:
+    daemons = make3()
+    mig = WantedDaemon(device_uuid="MIG-a", gpu_uuid=GPU, limits=wanted2().limits, exclusive=False)
+    assert daemons.client_pipe("MIG-a", "1of4") == daemons.folders("MIG-a").pipe
+    await daemons.apply([mig])
+    assert await daemons.wait_ready("MIG-a", 20)
+    assert daemons.client_pipe("MIG-a", "1of4") == daemons.folders("MIG-a").pipe
+
+
 def asking(daemons: MpsDaemons) -> MpsControl3:
     """What asks the daemon as a person would."""
     program = stand_in().speaking(MpsVersion.V3)

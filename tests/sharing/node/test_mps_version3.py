@@ -9,6 +9,7 @@ from sharing.mode import Mode
 from sharing.mps.control3 import MpsControl3
 from sharing.mps.program import MpsVersion, stand_in
 from sharing.node.clients import daemons_of
+from sharing.node.observed import Cuttable
 from sharing.size import OneOf
 from tests.support.agent_bench import node_bench
 
@@ -17,7 +18,9 @@ MIXED = {"1of2": 1, "1of4": 2}
 
 def test_a_layout_of_several_sizes_makes_a_group_of_each() -> None:
     layout = GpuLayout(mode=Mode.MPS, sizes=((OneOf(2), 1), (OneOf(4), 2)))
-    (daemon,) = daemons_of({"GPU-a": layout}, {"GPU-a": 16384})
+    (daemon,) = daemons_of(
+        {"GPU-a": layout}, [Cuttable(uuid="GPU-a", gpu_uuid="GPU-a", memory_mib=16384)]
+    )
     assert [(one.name, one.memory_mib, one.thread_percentage) for one in daemon.groups] == [
         ("1of2", 8192, 50), ("1of4", 4096, 25),
     ]  # fmt: skip

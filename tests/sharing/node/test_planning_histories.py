@@ -22,6 +22,19 @@ from sharing.size import OneOf
 from tests.support.nodeworld import World, bare_gpu
 
 BOARDS = list(load().boards)
+SIZES = [
+    ((OneOf(4), 4),),
+    ((OneOf(2), 1), (OneOf(4), 2)),
+    ((OneOf(2), 2),),
+    ((OneOf(1), 1),),
+    ((OneOf(4), 1), (OneOf(8), 2)),
+]
+CUTS = [
+    GpuLayout(mode=mode, sizes=sizes)
+    for mode in (Mode.MPS, Mode.TIME_SLICING)
+    for sizes in SIZES[:4]
+]
+"""What MIG instances are cut into further."""
 
 
 @cache
@@ -42,19 +55,15 @@ def layouts(draw: st.DrawFn, board: Board) -> GpuLayout:
         return GpuLayout(mode=mode, pool=pool)
     if mode is Mode.MIG:
         chosen = draw(st.sampled_from(mig_layouts(board.name)))
-        return GpuLayout(mode=mode, sizes=tuple((at.profile, 1) for at in chosen), pool=pool)
-    sizes = draw(
-        st.sampled_from(
-            [
-                ((OneOf(4), 4),),
-                ((OneOf(2), 1), (OneOf(4), 2)),
-                ((OneOf(2), 2),),
-                ((OneOf(1), 1),),
-                ((OneOf(4), 1), (OneOf(8), 2)),
-            ]
+        profiles = sorted({at.profile for at in chosen})
+        cut = draw(st.lists(st.sampled_from(profiles), unique=True, max_size=2)) if chosen else []
+        return GpuLayout(
+            mode=mode,
+            sizes=tuple((at.profile, 1) for at in chosen),
+            pool=pool,
+            cuts=tuple((profile, draw(st.sampled_from(CUTS))) for profile in cut),
         )
-    )
-    return GpuLayout(mode=mode, sizes=sizes, pool=pool)
+    return GpuLayout(mode=mode, sizes=draw(st.sampled_from(SIZES)), pool=pool)
 
 
 class Histories(RuleBasedStateMachine):
@@ -141,7 +150,7 @@ class Histories(RuleBasedStateMachine):
     def the_driver_lists_processes_no_more_or_again(self) -> None:
         self.world.blind = not self.world.blind
 
-    @precondition(lambda self: self.world.gpu.instances and not self.world.gpu.processes)
+    @precondition(lambda self: self.world.gpu.instances and not self.world.gpu.work)
     @rule(data=st.data())
     def instance_is_halved(self, data: st.DataObject) -> None:
         ids = [one.gi_id for one in self.world.gpu.instances]
@@ -153,7 +162,7 @@ class Histories(RuleBasedStateMachine):
         offer = data.draw(st.sampled_from(self.world.gpu.board.mig))
         self.world.foreign_create(offer.profile, lambda count: data.draw(st.integers(0, count - 1)))
 
-    @precondition(lambda self: self.world.gpu.instances and not self.world.gpu.processes)
+    @precondition(lambda self: self.world.gpu.instances and not self.world.gpu.work)
     @rule(data=st.data())
     def somebody_else_destroys_an_instance(self, data: st.DataObject) -> None:
         ids = [one.gi_id for one in self.world.gpu.instances]

@@ -8,14 +8,20 @@ import pytest
 
 from sharing import catalogue
 from sharing.board import Placement
-from sharing.layout import GpuLayout
+from sharing.layout import EXCLUSIVE_LAYOUT, GpuLayout
 from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.node.gpus import Sighting
 from sharing.node.health import HealthPolicy, State
+from sharing.node.held import Hold, Holder
 from sharing.node.infirmary import CoTenantsEnded, HealthChange, HealthNews, Infirmary
+from sharing.node.news import co_tenants
 from sharing.node.observed import GpuState, Instance
+from sharing.node.offer import GpuOffer
+from sharing.node.plan import GpuPlan
+from sharing.node.status import GpuReport, NodeReport
 from sharing.node.symptoms import ends_co_tenants, findings_of, patient_of
+from sharing.node.target import Target
 from sharing.nvml.codes import Code, RecoveryAction
 from sharing.nvml.observed import (
     DriverEvent,
@@ -57,6 +63,9 @@ STATE = GpuState(
         ),
     ),
 )
+HALVES = GpuLayout(mode=Mode.MPS, sizes=((OneOf(2), 2),))
+CUT = replace(STATE, instances=(replace(STATE.instances[0], mps=HALVES),))
+"""Clients of MPS share the instance."""
 SHARED = replace(STATE, instances=(), mps=GpuLayout(mode=Mode.MPS, sizes=((OneOf(2), 2),)))
 
 
@@ -137,6 +146,10 @@ def test_an_event_concerns_the_instance_that_it_names_or_the_gpu(
         (xid(13), SHARED, True),
         (xid(31), STATE, False),
         (xid(31, 9), SHARED, False),
+        (xid(31, 9), CUT, True),
+        (xid(31, 8), CUT, False),
+        (xid(31), CUT, False),
+        (xid(48, 9), CUT, False),
         (xid(48), SHARED, False),  # no program's mistake
         (DriverEvent(kind=EventKind.ECC, uuid="GPU-a", data=31), SHARED, False),
     ],
@@ -164,6 +177,35 @@ def test_the_infirmary_tells_of_each_change_once() -> None:
     assert changes == [(State.HEALTHY, State.UNHEALTHY)]
     assert [one.xid for one in told if isinstance(one, CoTenantsEnded)] == [31]
     assert infirmary.xids == {("GPU-a", 95, "act"): 2, ("GPU-a", 31, "ignore"): 1}
+
+
+def test_the_infirmary_names_the_instance_whose_clients_ended() -> None:
+    told: list[HealthNews] = []
+    Infirmary(POLICY, {}, told.append).hear(xid(31, 9), [CUT])
+
+    (ended,) = told
+    assert isinstance(ended, CoTenantsEnded)
+    assert ended.place == "GPU-a::1g.10gb-3"
+    report = NodeReport(
+        gpus=(
+            GpuReport(
+                gpu=CUT,
+                plan=GpuPlan(gpu="GPU-a", target=Target(layout=EXCLUSIVE_LAYOUT)),
+                offer=GpuOffer(gpu="GPU-a"),
+                holds=tuple(
+                    Hold(
+                        device_id=device_id,
+                        resource="gpu.sharing/mig-1g.10gb.mps-1of2",
+                        holder=Holder(namespace="ns", pod=pod, container="main"),
+                    )
+                    for pod, device_id in (
+                        ("inside", "GPU-a::1g.10gb-3::0"), ("beside", "GPU-a::1g.10gb-4::0"),
+                    )
+                ),
+            ),
+        )
+    )  # fmt: skip
+    assert [pod.name for pod, _ in co_tenants(report, ended)] == ["inside"]
 
 
 def test_probes_are_due_while_somebody_who_is_here_is_ill() -> None:
