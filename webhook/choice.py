@@ -11,7 +11,7 @@ from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.quantity import format_mib
 from sharing.shareclass import ShareClass
-from sharing.size import OneOf, Size
+from sharing.size import OneOf, Size, size_key
 from webhook.ask import Form, Want
 from webhook.offers import Candidate, Offers, assumed, possible
 from webhook.permission import keeps_whole
@@ -83,7 +83,7 @@ def solved(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) ->
     number = want.number if whole else 1
     by_name = mode is Mode.MIG and want.by_default and profile.default_mig_profile
     memory_mib = memory_of(want, profile)
-    if memory_mib is not None and (by_name or is_elsewhere(want, profile)):
+    if memory_mib is not None and (by_name or gives_whole(want, profile)):
         memory_mib = None
     reason = _because(want, share, mode, profile)
     if want.mode is None and mode in profile.modes and mode is not profile.modes[0]:
@@ -121,32 +121,63 @@ def _because(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) 
 
 def pick(want: Want, mode: Mode, field: Field) -> Candidate | None:
     """The smallest class that serves an ask; None if there is none."""
+    if is_elsewhere(want, field.profile):
+        return assumed(ShareClass(mode=Mode.EXCLUSIVE))
+    if gives_whole(want, field.profile):
+        return next(iter(field.candidates(Mode.EXCLUSIVE)), None)
+    if want.number > 1 and mode is not Mode.EXCLUSIVE:
+        return _as_one(want, mode, field)
     if want.named is not None:
         offers = field.offers
-        one = assumed(want.named) if offers is None else offers.by_class.get(want.named)
-    elif is_elsewhere(want, field.profile):
-        return assumed(ShareClass(mode=Mode.EXCLUSIVE, pool=field.profile.spec.pool))
-    else:
-        one = next(iter(_suitable(want, mode, field)), None)
-    if one is None or want.number == 1 or one.share_class.mode is Mode.EXCLUSIVE:
-        return one
-    size = _multiple(one.share_class.size, want.number)
-    if size is None or one.share_class.cut_from is not None:
-        return None
-    return next((c for c in field.candidates(mode) if c.share_class.size == size), None)
+        return assumed(want.named) if offers is None else offers.by_class.get(want.named)
+    return next(iter(_suitable(want, mode, field)), None)
+
+
+def gives_whole(want: Want, profile: SharingProfile) -> bool:
+    """Whether whole GPUs are asked for and given, whatever the profile's size."""
+    return keeps_whole(want, profile) or (want.form is Form.WHOLE and want.number > 1)
 
 
 def is_elsewhere(want: Want, profile: SharingProfile) -> bool:
-    """Whether whole GPUs are asked for and given, which nodes that we do not serve may have too."""
-    return keeps_whole(want, profile) or (want.form is Form.WHOLE and want.number > 1)
+    """Whether nodes that we do not serve may have what is asked for; a pool's GPUs are ours."""
+    return profile.spec.pool is None and gives_whole(want, profile)
+
+
+def _as_one(want: Want, mode: Mode, field: Field) -> Candidate | None:
+    """The smallest share that is N times as large as one that would serve the want once.
+
+    Nobody needs to offer that one: two quarters are a half, where there are only halves too.
+    """
+    if want.named is not None and want.named.cut_from is not None:
+        return None
+    known = {c.share_class.size: c for c in field.candidates(mode)}
+    fixed = _mig_of(want, mode, field.profile) if want.named is None else want.named.size
+    sizes = {*known, *(c.share_class.size for c in possible(field.profile, mode))}
+    units = sorted((size for size in sizes if size is not None), key=size_key)
+    for unit in units if fixed is None else [fixed]:
+        one = known.get(_multiple(unit, want.number))
+        if one is not None and (fixed is not None or _has(one, want, field.profile)):
+            return one
+    return None
+
+
+def _has(one: Candidate, want: Want, profile: SharingProfile) -> bool:
+    """Whether a share has N times what is wanted."""
+    memory_mib, part = memory_of(want, profile) or 0, fraction_of(want, profile) or 0
+    enough = (one.memory_mib or 0) >= memory_mib * want.number
+    return enough and one.part >= part * want.number
+
+
+def _mig_of(want: Want, mode: Mode, profile: SharingProfile) -> MigProfile | None:
+    """The MIG profile that an ask is for, by itself or by the profile's default."""
+    by_default = want.by_default and mode is Mode.MIG
+    return profile.default_mig_profile if by_default else want.mig_profile
 
 
 def _suitable(want: Want, mode: Mode, field: Field) -> tuple[Candidate, ...]:
     """The classes that are large enough, smallest first."""
     profile, known = field.profile, field.candidates(mode)
-    mig_profile = want.mig_profile
-    if want.by_default and mode is Mode.MIG:
-        mig_profile = profile.default_mig_profile
+    mig_profile = _mig_of(want, mode, profile)
     if mig_profile is not None:
         return tuple(c for c in known if c.share_class.size == mig_profile)
     memory_mib = memory_of(want, profile)

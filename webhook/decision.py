@@ -156,7 +156,7 @@ def _refusal(ask: Ask, modes: tuple[Mode, ...], field: Field) -> PolicyError:
     profile, offers = field.profile, field.offers
     if not any(_could(ask.want, mode, profile) for mode in modes):
         return explain.too_large(ask, profile)
-    if ask.want.number > 1:
+    if ask.want.number > 1 and modes != (Mode.EXCLUSIVE,):
         known = (c.share_class for mode in modes for c in field.candidates(mode))
         return explain.no_multiple(ask, known)
     if offers is None:

@@ -34,9 +34,28 @@ _SIZES: Final = {
 
 
 def clipped(text: str) -> str:
-    """A text as a warning: one line, at most 119 characters."""
-    line = " ".join(text.split())
+    """A text as a warning: one line, at most 119 characters.
+
+    API servers drop warnings with control characters in them, without a word.
+    """
+    line = _plain(" ".join(text.split()))
     return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
+
+
+def bounded(text: str, most: int) -> str:
+    """A text of a refusal: escapes in place of control characters, at most so many characters.
+
+    Names and keys come here before the API server has looked at them: they may be of any length,
+    and steer a terminal.
+    """
+    line = _plain(text[: most + 1])
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _plain(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def granted(grant: Grant) -> str:
@@ -76,6 +95,11 @@ def unused(written: Written) -> str:
 def unread(key: str, namespace: str) -> str:
     """Warning: one of our keys in a namespace that no policy governs."""
     return clipped(f"{key} is not read: namespace {namespace} has no gpu.sharing/profile label")
+
+
+def ungranted(name: str, namespace: str) -> str:
+    """Warning: a share in a namespace that no policy governs; the API server refuses the pod."""
+    return clipped(f"{name} is not granted: namespace {namespace} has no gpu.sharing/profile label")
 
 
 def misplaced(key: str) -> str:
@@ -279,7 +303,7 @@ def unsatisfiable(
     names = _names(c.share_class for mode in listed for c in offers.of(mode, profile.spec.pool))
     return refused(
         ask,
-        f"no ready node offers {wanted(ask, profile)} in mode {' or '.join(listed)}"
+        f"no ready node offers {wanted(ask, listed, profile)} in mode {' or '.join(listed)}"
         + ("" if names else " where the pod may run (nodeSelector, node affinity)"),
         expected=f"what is offered: {names}" if names else "a node that offers such shares",
         fix="ask for what is offered, or have a GPULayout make such shares",
@@ -300,12 +324,14 @@ def apart(ask: Ask, needs: Mapping[ShareClass, Need]) -> PolicyError:
     )
 
 
-def wanted(ask: Ask, profile: SharingProfile) -> str:
-    """What would have served an ask, in words."""
+def wanted(ask: Ask, modes: list[Mode], profile: SharingProfile) -> str:
+    """What would have served an ask in these modes, in words."""
     if ask.want.named is not None:
         return f"{ask.want.named}"
     if ask.want.mig_profile is not None:
         return f"MIG profile {ask.want.mig_profile}"
+    if ask.want.by_default and modes == [Mode.EXCLUSIVE]:
+        return "a whole GPU"
     if ask.want.by_default:
         memory = profile.default_memory_mib
         return f"the default, {format_mib(memory) if memory else profile.default_size},"
