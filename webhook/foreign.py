@@ -5,8 +5,8 @@ moves over. Names are the systems' defaults; what they mean is what their docume
 
 Sources: Project-HAMi/HAMi and Project-HAMi/volcano-vgpu-device-plugin, README;
 NVIDIA/KAI-Scheduler, docs/gpu-sharing; nebuly-ai/nos, docs;
-AliyunContainerService/gpushare-scheduler-extender, docs; NVIDIA/k8s-device-plugin, README
-("renameByDefault").
+AliyunContainerService/gpushare-scheduler-extender, docs; Alibaba Cloud, cGPU;
+NVIDIA/k8s-device-plugin, README ("renameByDefault").
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ class Words(NamedTuple):
         return frozenset(named - {"", GPU})
 
 
+_ALIYUN: Final = Words(
+    devices="aliyun.com/gpu-count",
+    memory="aliyun.com/gpu-mem",
+    cores="aliyun.com/gpu-core.percentage",
+)
 WORDS: Final[Mapping[System, Words]] = {
     System.HAMI: Words(
         devices=GPU,
@@ -65,12 +70,10 @@ WORDS: Final[Mapping[System, Words]] = {
         cores="volcano.sh/vgpu-cores",
         schedulers=("volcano",),
     ),
-    System.ALIYUN: Words(
-        devices="aliyun.com/gpu-count", memory="aliyun.com/gpu-mem", memory_unit=_GIB
-    ),
-    System.ALIYUN_MIB: Words(devices="aliyun.com/gpu-count", memory="aliyun.com/gpu-mem"),
+    System.ALIYUN: _ALIYUN._replace(memory_unit=_GIB),
+    System.ALIYUN_MIB: _ALIYUN,
     System.NOS: Words(schedulers=("nos-scheduler",)),
-    System.KAI: Words(schedulers=("kai-scheduler",)),
+    System.KAI: Words(schedulers=("kai-scheduler", "runai-scheduler")),
     System.NVIDIA_SHARED: Words(devices="nvidia.com/gpu.shared"),
 }
 """By system; nos and KAI, and shared MIG devices, need more than names."""

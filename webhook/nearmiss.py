@@ -92,12 +92,13 @@ def near_resource(name: str, vocabulary: Vocabulary) -> Near | None:
         domain, _, short = small.partition("/")
         pool = domain[: re.search(DOMAINS, domain + "/").start()]  # type: ignore[union-attr]
         return _unread(name, f"did you mean {pool}{'.' if pool else ''}{PREFIX}/{short}?")
-    if _ALL.reads(name) and not vocabulary.reads(name):
-        return _of_another(name)
-    return None
+    return None if vocabulary.reads(name) else of_another(name)
 
 
-def _of_another(name: str) -> Near:
+def of_another(name: str) -> Near | None:
+    """Whose resource it is, if another system reads it."""
+    if not _ALL.reads(name):
+        return None
     systems = [one.value for one in System if vocabulary_of((one,)).reads(name)]
     return _unread(name, f"add {' or '.join(systems)} to the profile's compatibility")
 

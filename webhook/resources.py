@@ -7,7 +7,7 @@ nothing (HAMi#2739).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from sharing.shareclass import ShareClass, parse_resource_name
 from webhook.container import Container, mapping
 from webhook.errors import RequestError
 from webhook.foreign import OURS_ALONE, Vocabulary
-from webhook.nearmiss import Near, near_resource
+from webhook.nearmiss import Near, near_resource, of_another
 
 _MOST_STRANGE: Final = 32
 _ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -77,6 +77,8 @@ class GpuResources(NamedTuple):
     """Whether it names the accounting resource, which only we write."""
     foreign: Mapping[str, ForeignAmount] = {}
     """Other systems' resources by name, zeros included."""
+    none: bool = False
+    """Whether it asks for no GPU outright: ``nvidia.com/gpu: 0``."""
     near: tuple[Near, ...] = ()
     """Resources that are not read, and look as if their author meant one that is."""
 
@@ -99,6 +101,15 @@ def is_gpu_key(key: object) -> bool:
     return isinstance(key, str) and (
         key == GPU or key.startswith(("gpu.sharing/", "nvidia.com/mig-")) or ".gpu.sharing/" in key
     )
+
+
+def shares_named(container: Container) -> Iterator[str]:
+    """Names under our own prefix that a container asks for, whatever they mean."""
+    resources = mapping(container.raw, "resources")
+    for part in ("limits", "requests"):
+        for key, amount in mapping(resources, part).items():
+            if amount != "0" and is_gpu_key(key) and not key.startswith("nvidia.com/"):
+                yield key
 
 
 def _gpu_keys(
@@ -137,7 +148,7 @@ def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) ->
         return GpuResources(near=near) if near else NO_RESOURCES
     resources = mapping(container.raw, "resources")
     limits, requests = mapping(resources, "limits"), mapping(resources, "requests")
-    named, foreign = {}, {}
+    named, foreign, none = {}, {}, False
     for key in keys:
         if key == MILLI_GPU:
             continue
@@ -150,7 +161,8 @@ def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) ->
         found = read_resource(key, holder[key], container.field, place)
         if found is not None:
             named[key] = found
-    return GpuResources(named=named, counts=MILLI_GPU in keys, foreign=foreign, near=near)
+        none = none or (found is None and key == GPU)
+    return GpuResources(named, MILLI_GPU in keys, foreign, none, near)
 
 
 def read_foreign(name: str, value: object, field: str, place: str) -> ForeignAmount:
@@ -209,6 +221,8 @@ def _path(field: str, place: str, name: str) -> str:
 
 def _malformed(name: str, where: str, error: InputError) -> RequestError:
     is_name = isinstance(error, ResourceNameError)
+    if is_name and (other := of_another(name)) is not None:
+        return RequestError(where, other.wrong, example="nvidia.com/gpu: 1")
     return RequestError(
         where,
         error.wrong,

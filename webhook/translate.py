@@ -24,8 +24,10 @@ from webhook.foreign import DROPPED_ANNOTATIONS, WORDS, Vocabulary, Words
 from webhook.kai import asked_in_annotations, lost_in_annotations, wrong_value
 from webhook.resources import ForeignAmount, GpuResources
 
-_BINARY: Final = re.compile(r".*[KMGTPE]i", re.ASCII)
+_OWN_UNIT: Final = re.compile(r".*([KMGTPE]i|[MGTPE])", re.ASCII)
+"""An amount of bytes. A ``k`` is none: so the API server writes thousands, 16k for 16000."""
 _HUNDRED: Final = 100
+_DROPPED: Final = frozenset(name for words in WORDS.values() for name in words.dropped)
 
 
 class Lost(NamedTuple):
@@ -92,11 +94,16 @@ def lost_of(
     if not vocabulary.systems:
         return ()
     lost = _lost_keys(pod, [resources for _, resources, _ in wanted], vocabulary.systems)
+    named = {container.path: resources.foreign for container, resources, _ in wanted}
     for ask in asks:
         other = foreign.get(ask.container.path)
-        if other is not None and ask.source is not other.source:
+        if other is None:
+            left = named[ask.container.path].values()
+            instead = f"{ask.text} says the size"
+            lost += [Lost(str(o), instead) for o in left if o.amount and o.name not in _DROPPED]
+        elif ask.source is not other.source:
             lost.append(Lost(str(other.source), f"{ask.text} says the size"))
-        elif other is not None and ask.want.number > 1:
+        elif ask.want.number > 1:
             lost.append(
                 Lost(f"a count of {ask.want.number}", "a container gets one share as large")
             )
@@ -130,7 +137,9 @@ def _by_words(resources: GpuResources, words: Words, system: System) -> ForeignA
     memory, percent = amounts.get(words.memory), amounts.get(words.percent)
     cores, count = amounts.get(words.cores), amounts.get(words.devices)
     plain = resources.plain if words.devices == GPU else None
-    if plain is not None and plain.amount.denominator != 1:
+    if words.devices == GPU and (
+        resources.none if plain is None else plain.amount.denominator != 1
+    ):
         return None
     sizes = [one for one in (memory, percent, cores) if one is not None and one.amount]
     counted = count is not None and count.amount > 0
@@ -164,8 +173,8 @@ def _ask(want: Want, number: int, written: Sequence[ForeignAmount], *, counted: 
 
 
 def _mib(amount: ForeignAmount, unit: int) -> int:
-    """Memory in MiB: a bare number counts units, ``16Gi`` says its own."""
-    bytes_each = 1 if _BINARY.fullmatch(amount.text) else unit
+    """Memory in MiB: a bare number counts units, ``16Gi`` and ``10G`` say their own."""
+    bytes_each = 1 if _OWN_UNIT.fullmatch(amount.text) else unit
     return -(-int(amount.amount) * bytes_each // MIB)
 
 
@@ -188,8 +197,7 @@ def _lost_keys(
         lost += [Lost(key, instead) for key, instead in dropped.items() if key in annotations]
         if system is System.KAI:
             lost += [Lost(*pair) for pair in lost_in_annotations(annotations, labels)]
-    dropped_names = {name for system in systems for name in WORDS[system].dropped}
-    named = {name for one in resources for name in one.foreign if name in dropped_names}
+    named = {name for one in resources for name in one.foreign if name in _DROPPED}
     return lost + [Lost(name, "shares have no priorities") for name in sorted(named)]
 
 
