@@ -9,19 +9,22 @@ from sharing.api.choices import Enforcement
 from sharing.inventory import Inventory
 from sharing.names import GRANTS_ANNOTATION
 from webhook import explain, rewrite
-from webhook.container import mapping
+from webhook.container import containers_of, mapping
 from webhook.errors import PolicyError
 from webhook.grant import Grant
 from webhook.guard import check_debug_containers
 from webhook.judgement import denied, judge, unenforced
 from webhook.keys import is_status, our_keys
 from webhook.policies import Governing, Policies
+from webhook.resources import shares_named
 from webhook.review import Review
 from webhook.verdict import ALLOWED, Verdict
 from webhook.workload import Legalised, keeps_templates, legalise, templates_of
 
 _MOST_JUDGED: Final = 64
 """Templates of one workload that are previewed."""
+_LONGEST_NAME: Final = 253
+"""Characters of a name that Kubernetes takes."""
 _NODES: Final = "system:nodes"
 """Group of kubelets; their mirror pods are a fact, not a wish (kube-image-keeper#560)."""
 
@@ -154,7 +157,8 @@ def _ungoverned(pod: dict[str, Any], namespace: str) -> Verdict:
     """No policy: nothing is changed, but nobody writes our status keys."""
     annotations = mapping(mapping(pod, "metadata"), "annotations")
     keys = our_keys(annotations) if annotations else []
-    if not keys:
+    shares = sorted({name for one in containers_of(pod) for name in shares_named(one)})
+    if not (keys or shares):
         return ALLOWED
     forged = [key for key in keys if is_status(key)]
     unread = [key for key in keys if not is_status(key)]
@@ -162,6 +166,7 @@ def _ungoverned(pod: dict[str, Any], namespace: str) -> Verdict:
         warnings=tuple(
             [explain.removed(key) for key in forged]
             + [explain.unread(key, namespace) for key in unread]
+            + [explain.ungranted(name, namespace) for name in shares]
         ),
         operations=tuple(rewrite.annotate(pod, {}, forged)),
     )
@@ -191,5 +196,7 @@ def _name(pod: Mapping[str, Any]) -> str:
     metadata = mapping(pod, "metadata")
     name, stem = metadata.get("name"), metadata.get("generateName")
     if isinstance(name, str) and name:
-        return name
-    return f"{stem}*" if isinstance(stem, str) and stem else "(unnamed)"
+        return explain.bounded(name, _LONGEST_NAME)
+    if isinstance(stem, str) and stem:
+        return f"{explain.bounded(stem, _LONGEST_NAME)}*"
+    return "(unnamed)"

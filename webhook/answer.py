@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from sharing.errors import shown
 from sharing.inventory import Inventory
 from webhook.admission import admit
 from webhook.alike import Ruling, rule, ruling_of
@@ -75,6 +76,11 @@ def _rule_anew(reading: Reading, policies: Policies, inventory: Inventory | None
 
 
 def _answered(asked: Asked, snapshot: Snapshot, decide: Rule) -> Answered:
+    namespace = asked.reading.review.namespace
+    if not snapshot.policies.knows(namespace):
+        # Its labels are on their way: without them its pods would pass as if no policy governed it.
+        answer = refusal(Outcome.NOT_READY, f"namespace {shown(namespace)} has not been seen yet")
+        return Answered(answer=answer, asked=asked)
     try:
         ruling = decide(asked.reading, snapshot.policies, snapshot.inventory)
         rendered = ruling.answer(asked.uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from sharing.api.choices import Enforcement
 from sharing.api.profile import SharingProfile
@@ -27,6 +27,11 @@ from webhook.request import PodRequest, read_request
 from webhook.shape import check_shape
 from webhook.verdict import ALLOWED, Verdict
 from webhook.where import where_of
+
+_LONGEST_FIELD: Final = 600
+"""Characters that a refusal says of a field: a container's name, its path and a key fit in."""
+_LONGEST_MESSAGE: Final = 4096
+"""Characters of a refusal, apart from the pod's name; those that a person causes have a tenth."""
 
 
 def judge(
@@ -62,6 +67,9 @@ def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
 
 def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory | None) -> Verdict:
     request = read_request(pod, vocabulary_of(profile.spec.compatibility))
+    labels = mapping(mapping(pod, "metadata"), "labels")
+    if labels and (near := near_labels(labels)):
+        request = request._replace(near=(*request.near, *near))
     if not (request.concerns_us or profile.spec.hide_gpus):
         return ALLOWED
     check_shape(pod, request.containers)
@@ -87,8 +95,7 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     operations += rewrite.annotate(pod, {GRANTS_ANNOTATION: render_grants(grants)}, forged)
     warnings += map(explain.removed, forged)
     warnings += map(explain.unused, request.unused)
-    labels = mapping(mapping(pod, "metadata"), "labels")
-    warnings += map(explain.meant, (*request.near, *(near_labels(labels) if labels else ())))
+    warnings += map(explain.meant, request.near)
     warnings += [explain.not_carried_over(*lost) for lost in request.lost]
     return Verdict(
         warnings=tuple(warnings),
@@ -160,10 +167,11 @@ def _without_share(pod: dict[str, Any], request: PodRequest, profile: SharingPro
 def denied(error: GpuSharingError, subject: str) -> Verdict:
     """The refusal that an error means: 422 for what means nothing, 403 for what is forbidden."""
     malformed = isinstance(error, RequestError)
+    error.subject = explain.bounded(error.subject, _LONGEST_FIELD)
     return Verdict(
         code=422 if malformed else 403,
         reason="Invalid" if malformed else "Forbidden",
-        message=str(error.about(subject)),
+        message=f"{subject}: {explain.bounded(str(error), _LONGEST_MESSAGE)}",
         summary=error.wrong,
         audit_annotations={"denied": error.subject},
     )

@@ -156,6 +156,7 @@ class LiveSource:
         policies = Policies(
             namespaces={name: labels for (_, name), labels in self._namespaces.items()},
             profiles={name: profile for (_, name), profile in self._profiles.items()},
+            complete=True,
             template_paths=self._template_paths,
         )
         snapshot = Snapshot(policies=policies, inventory=self._inventory)

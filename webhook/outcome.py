@@ -14,7 +14,7 @@ too_slow           408  the body did not arrive in time
 too_large          413  the body is larger than a review can be
 unsupported        415  another content type than JSON, or a compressed body
 failed             500  the decision itself failed; the failurePolicy decides
-not_ready          503  nothing is known about policies yet
+not_ready          503  nothing is known yet about policies, or about a new namespace
 overloaded         503  too much at once
 ================  ====  =========================================================================
 

@@ -12,8 +12,11 @@ from sharing.mode import Mode
 from sharing.names import MODE_LABEL, PROFILE_LABEL
 from webhook.workload import TEMPLATE_PATHS, TemplatePath
 
-EXEMPT_NAMESPACES: Final = frozenset({"kube-system", "kube-node-lease", "kube-public"})
-"""Never governed, whatever their labels: the cluster must be able to start without us."""
+EXEMPT_NAMESPACES: Final = frozenset(
+    {"gpu-sharing", "kube-system", "kube-node-lease", "kube-public"}
+)
+"""Never governed, whatever their labels: the cluster must be able to start without us, and we
+without ourselves."""
 
 _BUILTIN: Final = builtin_profiles()
 
@@ -52,14 +55,16 @@ class Policies:
     """Labels by namespace."""
     profiles: Mapping[str, SharingProfile | BrokenProfile] = field(default_factory=dict, hash=False)
     """Profiles by name; the built-in ones need not be listed."""
+    complete: bool = False
+    """Whether all namespaces of a cluster are listed, so that another one is newer than this."""
     template_paths: Mapping[str, tuple[TemplatePath, ...]] = field(
         default_factory=lambda: TEMPLATE_PATHS, hash=False
     )
     """Where kinds keep their pod templates; an operator may add some."""
 
     def knows(self, namespace: str) -> bool:
-        """Whether the namespace has been seen; a watch may lag behind a new one."""
-        return namespace in self.namespaces
+        """Whether the namespace has been seen, where all are: a watch lags behind a new one."""
+        return not self.complete or namespace in self.namespaces
 
     def find(self, name: str) -> SharingProfile | None:
         """The usable profile of this name, built-in ones included."""

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sharing.documents import KubeObject
+from webhook import explain
 from webhook.admission import admit_pod
+from webhook.astray import keys_astray
 from webhook.grant import Grant
 from webhook.patch import PatchOperation
+from webhook.policies import Governing
 from webhook.snapshot import Snapshot
-from webhook.templates import templates_of
+from webhook.templates import PodTemplate, templates_of
 from webhook.verdict import Verdict, VerdictKind
 
 
@@ -69,11 +72,26 @@ def preview(found: KubeObject, namespace: str, snapshot: Snapshot) -> Preview | 
         namespace=namespace,
         code=max((denial.code for denial in denials), default=200),
         message="; ".join(_unique(denial.message for denial in denials)),
-        warnings=tuple(_unique(w for verdict in verdicts for w in verdict.warnings)),
+        warnings=_unique(
+            (
+                *_astray(found, templates, snapshot.policies.profile_for(namespace)),
+                *(warning for verdict in verdicts for warning in verdict.warnings),
+            )
+        ),
         grants=() if denials else _grants(verdicts),
         operations=() if denials else tuple(operations),
         pods=pods,
     )
+
+
+def _astray(
+    found: KubeObject, templates: Iterable[PodTemplate], governing: Governing
+) -> Iterable[str]:
+    """Warnings about the object itself, apart from its pods."""
+    if governing.untouched:
+        return ()
+    pods = {template.pointer: template.pod for template in templates}
+    return map(explain.misplaced, keys_astray(found.value, pods))
 
 
 def _judged(pod: dict[str, Any], namespace: str, snapshot: Snapshot) -> JudgedPod:
@@ -90,10 +108,12 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _canonical(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod with fractional quantities as texts, as the API server hands them on.
+    """The pod with fractional and null quantities as texts, as the API server hands them on.
 
     ``nvidia.com/gpu: 0.25`` without quotes is a number in YAML, and legal: the API server reads a
-    quantity from a number's digits.
+    quantity from a number's digits, and nothing as 0.
+
+    Source: kubernetes/apimachinery, ``resource.Quantity.UnmarshalJSON``.
     """
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -113,16 +133,18 @@ def _canonical_container(container: Any) -> Any:
     changed = {
         part: {name: _text(quantity) for name, quantity in resources[part].items()}
         for part in ("limits", "requests")
-        if isinstance(resources.get(part), dict) and _has_floats(resources[part])
+        if isinstance(resources.get(part), dict) and _has_odd(resources[part])
     }
     return {**container, "resources": {**resources, **changed}} if changed else container
 
 
-def _has_floats(quantities: Mapping[str, Any]) -> bool:
-    return any(isinstance(quantity, float) for quantity in quantities.values())
+def _has_odd(quantities: Mapping[str, Any]) -> bool:
+    return any(quantity is None or isinstance(quantity, float) for quantity in quantities.values())
 
 
 def _text(quantity: Any) -> Any:
-    return (
-        format(quantity, ".9f").rstrip("0").rstrip(".") if isinstance(quantity, float) else quantity
-    )
+    if quantity is None:
+        return "0"
+    if isinstance(quantity, float):
+        return format(quantity, ".9f").rstrip("0").rstrip(".")
+    return quantity

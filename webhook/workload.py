@@ -20,9 +20,9 @@ from sharing.errors import InputError
 from sharing.names import FRACTION, GPU, PREFIX
 from webhook import explain
 from webhook.applied import applied_to
+from webhook.astray import keys_astray
 from webhook.container import Container, containers_of, mapping
 from webhook.fraction import parse_fraction
-from webhook.keys import is_status, our_keys
 from webhook.patch import PatchOperation, remove_members, replace, set_members
 from webhook.resources import amount_of
 
@@ -155,7 +155,8 @@ def legalise(
     """
     raws = tuple(template.raw for template in templates)
     annotations = mapping(mapping(workload, "metadata"), "annotations")
-    warnings = tuple(_misplaced(annotations, raws)) if annotations else ()
+    astray = keys_astray(workload, {template.path: template.raw for template in templates})
+    warnings = tuple(map(explain.misplaced, astray))
     if not rewrites:
         return Legalised(templates=raws, warnings=warnings)
     known, digest = _read(annotations.get(FRACTIONS_ANNOTATION))
@@ -173,16 +174,6 @@ def legalise(
             written[template.path] = fractions
     operations += _record(workload, annotations, written, applied.digest)
     return Legalised(templates=tuple(changed), operations=tuple(operations), warnings=warnings)
-
-
-def _misplaced(
-    annotations: Mapping[str, Any], templates: Iterable[Mapping[str, Any]]
-) -> Iterable[str]:
-    """Warnings for keys that stand on the workload itself, where no pod gets them from."""
-    read = [mapping(mapping(raw, "metadata"), "annotations") for raw in templates]
-    for key in sorted(our_keys(annotations)):
-        if not (is_status(key) or any(key in own for own in read)):
-            yield explain.misplaced(key)
 
 
 def _record(
@@ -219,7 +210,12 @@ def _normalise(
     fractions: dict[str, str] = {}
     operations: list[PatchOperation] = []
     spec = dict(mapping(raw, "spec"))
-    for container in containers_of(raw):
+    containers = containers_of(raw)
+    for name in known.keys() - {container.name for container in containers}:
+        # The author took the whole container out of the file, or renamed it.
+        if annotations.get(f"{name}.{PREFIX}/{FRACTION}") == known[name]:
+            del annotations[f"{name}.{PREFIX}/{FRACTION}"]
+    for container in containers:
         key = f"{container.name}.{PREFIX}/{FRACTION}"
         ours = known.get(container.name) if known else None
         is_ours = ours is not None and annotations.get(key) == ours

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sharing.mode import Mode
@@ -55,8 +57,9 @@ def test_no_label_an_unknown_namespace_and_exempt_ones_are_untouched() -> None:
     assert known().profile_for("ns").untouched
     assert known(profile="inference").profile_for("elsewhere").untouched
     assert known(profile="inference").profile_for("kube-system").untouched
-    assert known().knows("ns")
-    assert not known().knows("elsewhere")
+    assert known().knows("elsewhere")
+    assert replace(known(), complete=True).knows("ns")
+    assert not replace(known(), complete=True).knows("elsewhere")
 
 
 @pytest.mark.parametrize(

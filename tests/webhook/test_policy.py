@@ -348,7 +348,7 @@ def test_a_namespace_without_a_label_is_untouched() -> None:
     for limits in (PLAIN, {"gpu.sharing/mps-1of4": 1}, {GPU: "250m"}):
         verdict, after = judge(one(limits), "free")
         assert after == one(limits)
-        assert not verdict.warnings
+        assert bool(verdict.warnings) == ("gpu.sharing/mps-1of4" in limits)
     verdict, after = judge(one(PLAIN, fraction="0.5"), "free")
     assert "gpu.sharing/fraction is not read" in verdict.warnings[0]
 
