@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
-import structlog
 
+from cli.lean import structlog
 from cli.logwriter import LineWriter
 
 _LINE: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z

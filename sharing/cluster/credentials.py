@@ -1,9 +1,10 @@
-"""Where the API server is and who we are, loaded by the Kubernetes client library.
+"""Where the API server is and who we are.
 
-The library is imported when credentials are loaded, not before: it costs 20 MiB and
-0.2 s. Whatever it raises is turned into one error that names the file. Credentials that
-run out (exec plugins, token files, service accounts) are loaded anew, not refreshed in
-place; see ``Access.fresh_until``.
+A pod's service account and what stands in a kubeconfig are read here. Credential plugins are
+run by the Kubernetes client library, which is imported for them alone: it costs 10 MiB and
+0.2 s. Whatever it raises is turned into one error that names the file. Credentials that run
+out (exec plugins, token files, service accounts) are loaded anew, not refreshed in place; see
+``Access.fresh_until``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sharing.cluster import kubeconfig
+from sharing.cluster import kubeconfig, pems
 from sharing.errors import InputError, UnavailableError, shown
 
 SERVICE_ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -126,25 +127,40 @@ def in_cluster(
     env = os.environ if environ is None else environ
 
     async def load() -> Access:
-        configuration = _library("client").Configuration()
-        try:
-            _library("config.incluster_config").InClusterConfigLoader(
-                token_filename=str(folder / "token"),
-                cert_filename=str(folder / "ca.crt"),
-                environ=env,
-                try_refresh_token=False,
-            ).load_and_set(configuration)
-        except (_library("config").ConfigException, OSError, UnicodeDecodeError) as error:
+        origin = f"service account in {folder}"
+        host, port = (env.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+        token, authority = (_account_file(folder / name, origin) for name in ("token", "ca.crt"))
+        if not host or not port:
             raise UnavailableError(
-                f"service account in {folder}",
-                str(error).rstrip("."),
-                fix="give the pod a service account with automountServiceAccountToken: true",
-            ) from error
-        return _access(
-            configuration, f"service account in {folder}", time.time() + TOKEN_FILE_LIFE_S
+                origin, "KUBERNETES_SERVICE_HOST or _PORT is not set", fix="run in a pod"
+            )
+        server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+        return Access(
+            server=server,
+            origin=origin,
+            authorization=f"Bearer {token[1]}",
+            ca_file=authority[0],
+            proxy=_environment_proxy(server),
+            fresh_until=time.time() + TOKEN_FILE_LIFE_S,
         )
 
     return load
+
+
+def _account_file(path: Path, origin: str) -> tuple[str, str]:
+    """Path and text of one of a service account's files."""
+    text, wrong = "", "is empty"
+    try:
+        text = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        wrong = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if not text:
+        raise UnavailableError(
+            origin,
+            f"its file {path.name} {wrong}",
+            fix="give the pod a service account with automountServiceAccountToken: true",
+        )
+    return str(path), text
 
 
 async def _settle_user(document: dict[str, Any], origin: str) -> float:
@@ -155,12 +171,7 @@ async def _settle_user(document: dict[str, Any], origin: str) -> float:
     Returns:
         The unix time until which the user's credentials hold.
     """
-    context = next(
-        entry["context"]
-        for entry in document["contexts"]
-        if entry["name"] == document["current-context"]
-    )
-    entry = next(entry for entry in document["users"] if entry["name"] == context["user"])
+    entry, _ = kubeconfig.chosen(document)
     user = entry["user"]
     if "exec" not in user:
         return time.time() + TOKEN_FILE_LIFE_S if user.get("tokenFile") else math.inf
@@ -218,6 +229,9 @@ def _expiry(timestamp: object, origin: str) -> float:
 
 
 async def _load(document: dict[str, Any], origin: str, fresh_until: float) -> Access:
+    user, cluster = kubeconfig.chosen(document)
+    if "auth-provider" not in user["user"]:
+        return _plain(user["user"], cluster["cluster"], origin, fresh_until)
     library = _library("config")
     configuration = _library("client").Configuration()
     try:
@@ -235,6 +249,37 @@ async def _load(document: dict[str, Any], origin: str, fresh_until: float) -> Ac
         # before, so this is about a rare kind of credential.
         raise InputError(origin, f"its credentials cannot be loaded: {error}") from error
     return _access(configuration, origin, fresh_until)
+
+
+def _plain(
+    user: Mapping[str, Any], cluster: Mapping[str, Any], origin: str, fresh_until: float
+) -> Access:
+    """What stands in a kubeconfig, in kubectl's order: a token, else name and password."""
+    server = str(cluster["server"]).rstrip("/")
+    tls = server.startswith("https")
+    token, authorization = str(user.get("token") or ""), ""
+    try:
+        if not token and user.get("tokenFile"):
+            token = Path(user["tokenFile"]).read_text("utf-8").strip()
+        if token:
+            authorization = f"Bearer {token}"
+        elif "username" in user and "password" in user:
+            pair = f"{user['username']}:{user['password']}".encode()
+            authorization = f"Basic {base64.b64encode(pair).decode()}"
+        return Access(
+            server=server,
+            origin=origin,
+            authorization=authorization,
+            ca_file=pems.file_of(cluster, "certificate-authority") if tls else "",
+            cert_file=pems.file_of(user, "client-certificate") if tls else "",
+            key_file=pems.file_of(user, "client-key") if tls else "",
+            verify=not cluster.get("insecure-skip-tls-verify", False),
+            server_name=str(cluster.get("tls-server-name") or ""),
+            proxy=str(cluster.get("proxy-url") or "") or _environment_proxy(server),
+            fresh_until=fresh_until,
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(origin, f"its credentials cannot be loaded: {error}") from error
 
 
 def _library(module: str) -> Any:

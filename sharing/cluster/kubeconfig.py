@@ -89,6 +89,13 @@ def read(paths: Sequence[Path], *, context: str = "") -> dict[str, Any]:
     return merged
 
 
+def chosen(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The entries of user and cluster that the current context of a checked kubeconfig names."""
+    context = _named(document, "contexts", document["current-context"]) or {}
+    user = _named(document, "users", context["context"]["user"]) or {}
+    return user, _named(document, "clusters", context["context"]["cluster"]) or {}
+
+
 def _document(path: Path) -> dict[str, Any]:
     subject = f"kubeconfig {path}"
     try:

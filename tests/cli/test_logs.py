@@ -53,3 +53,13 @@ def test_a_pipe_that_nobody_reads_stops_nobody_and_losses_are_told() -> None:
     whole = [line for line in received.splitlines() if line.startswith(b"0")]
     assert whole == sorted(whole)
     assert len(whole) < 10_000
+
+
+def test_a_program_that_logs_has_no_colours_loaded_and_can_load_them_later() -> None:
+    code = (
+        "import sys, cli.logs, structlog.dev\n"
+        "loaded = 'rich' in sys.modules\n"
+        "import rich.console\n"
+        "sys.exit(loaded)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

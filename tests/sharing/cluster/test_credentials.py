@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
 import stat
@@ -17,7 +18,7 @@ import trustme
 import yaml
 from aiohttp import web
 
-from sharing.cluster import credentials
+from sharing.cluster import credentials, pems
 from sharing.cluster.client import Client
 from sharing.cluster.errors import UnreachableError
 from sharing.cluster.kind import NODES
@@ -188,10 +189,71 @@ async def test_a_pods_service_account_is_read_from_its_files(tmp_path: Path) -> 
     (tmp_path / "ca.crt").write_text("c")
     access = await source()
     assert access.server == "https://[fd00::1]:443"
-    assert access.authorization == "bearer t"
+    assert access.authorization == "Bearer t"
     assert access.ca_file == str(tmp_path / "ca.crt")
     assert time.time() < access.fresh_until <= time.time() + 60
     credentials.find(environ={"HOME": str(tmp_path), **environ})
+
+
+@pytest.mark.parametrize(
+    ("user", "authorization"),
+    [
+        ({"username": "me", "password": "word"}, "Basic bWU6d29yZA=="),
+        ({"username": "me"}, ""),
+        ({"token": "t", "tokenFile": "token", "username": "me", "password": "word"}, "Bearer t"),
+        ({"token": "", "tokenFile": "token"}, "Bearer of the file"),
+    ],
+    ids=["name and password", "a name alone", "a token first", "an empty token is none"],
+)
+async def test_a_kubeconfigs_user_is_read_in_kubectls_order(
+    tmp_path: Path, user: dict[str, Any], authorization: str
+) -> None:
+    (tmp_path / "token").write_text("of the file\n")
+    access = await credentials.from_kubeconfig(write(tmp_path, config(user)))()
+    assert access.authorization == authorization
+
+
+@pytest.mark.parametrize("content", [None, "", "\N{SNOWMAN}"], ids=["missing", "empty", "no text"])
+async def test_a_service_account_without_a_usable_token_is_told_by_file(
+    tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content, "utf-8")
+    environ = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}
+    with pytest.raises(UnavailableError, match=r"its file token .*automountServiceAccountToken"):
+        await credentials.in_cluster(environ=environ, folder=tmp_path)()
+
+
+async def test_a_service_account_without_an_api_server_is_told(tmp_path: Path) -> None:
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(UnavailableError, match="KUBERNETES_SERVICE_HOST"):
+        await credentials.in_cluster(environ={}, folder=tmp_path)()
+
+
+def test_data_in_a_kubeconfig_become_one_file_that_only_we_can_read() -> None:
+    data = base64.b64encode(b"an authority").decode()
+    section = {"certificate-authority-data": data, "certificate-authority": "/else"}
+    first = Path(pems.file_of(section, "certificate-authority"))
+    assert Path(pems.file_of(section, "certificate-authority")) == first
+    assert first.read_bytes() == b"an authority"
+    assert stat.S_IMODE(first.stat().st_mode) == 0o600
+    first.unlink()
+    assert Path(pems.file_of(section, "certificate-authority")).read_bytes() == b"an authority"
+    assert pems.file_of({"client-key-data": "", "client-key": "/k"}, "client-key") == "/k"
+    assert pems.file_of({}, "client-key") == ""
+
+
+async def test_the_client_library_is_loaded_for_credential_plugins_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, config({"token": "t"}))
+    code = (
+        "import asyncio, pathlib, sys\n"
+        "from sharing.cluster import credentials\n"
+        f"asyncio.run(credentials.from_kubeconfig(pathlib.Path({str(path)!r}))())\n"
+        "sys.exit('kubernetes' in sys.modules)"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    assert await process.wait() == 0
 
 
 @asynccontextmanager
