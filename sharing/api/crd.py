@@ -138,7 +138,24 @@ _LAYOUT_RULES: Final = [
         "self.mode == 'time-slicing' || !has(self.timeSlice)",
         "timeSlice has no meaning outside of mode time-slicing",
     ),
+    _rule(
+        "!has(self.cut) || self.cut.all(p, has(self.sizes) && p in self.sizes)",
+        "cut names a MIG profile that sizes lacks; for example: "
+        "sizes: {3g.40gb: 2}, cut: {3g.40gb: {mode: mps, sizes: {1of4: 4}}}",
+    ),
+    _rule(
+        "self.mode == 'mig' || !has(self.cut) || size(self.cut) == 0",
+        "only MIG instances can be cut further; remove cut, or use mode mig",
+    ),
 ]
+_CUT_RULES: Final = [
+    _rule(
+        f"self.sizes.all(k, k in {_PARTS})",
+        "what MIG instances are cut into are parts of one; for example: "
+        "{mode: mps, sizes: {1of4: 4}}",
+    ),
+]
+_MOST_CUT_SIZES: Final = 16
 
 
 def _column(name: str, path: str, kind: str = "string", *, wide: bool = False) -> dict[str, Any]:
@@ -220,6 +237,9 @@ def _nodes() -> dict[str, Any]:
 def _check_layout(layout: dict[str, Any]) -> None:
     layout["x-kubernetes-validations"] = _LAYOUT_RULES
     layout["properties"]["sizes"]["maxProperties"] = MOST_PARTS
+    cut = layout["properties"]["cut"]["additionalProperties"]
+    cut["properties"]["sizes"]["maxProperties"] = _MOST_CUT_SIZES
+    cut["x-kubernetes-validations"] = _CUT_RULES
     layout["properties"]["pool"]["x-kubernetes-validations"] = [_POOL_RULE]
 
 

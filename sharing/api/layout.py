@@ -5,13 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from sharing.api.model import ApiModel
+from sharing.api.texts import CutMode
 from sharing.layout import GpuLayout, GpuSelector, LayoutEntry
+from sharing.migprofile import MigProfile
 from sharing.mode import Mode
 from sharing.size import parse_size
 from sharing.timeslice import TimeSlice
+
+
+class CutSpec(ApiModel):
+    """What MIG instances are cut into further: ``{mode: mps, sizes: {1of4: 4}}``."""
+
+    mode: CutMode
+    sizes: Annotated[dict[str, Annotated[int, Field(ge=1, le=48)]], Field(min_length=1)]
+    """Parts of one instance, and how many of each."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.to_layout()
+        return self
+
+    def to_layout(self) -> GpuLayout:
+        """The layout of one instance that this stands for.
+
+        Raises:
+            InputError: The sizes do not fit an instance.
+        """
+        sizes = tuple((parse_size(size), count) for size, count in self.sizes.items())
+        return GpuLayout(mode=self.mode, sizes=sizes)
 
 
 class LayoutSpec(ApiModel):
@@ -22,6 +51,8 @@ class LayoutSpec(ApiModel):
     pool: Annotated[str, Field(max_length=63)] | None = None
     time_slice: TimeSlice | None = None
     """How long each turn lasts under time-slicing; as the driver has it where it is left out."""
+    cut: Annotated[dict[str, CutSpec], Field(max_length=8)] = Field(default_factory=dict)
+    """By MIG profile: what each of its instances is cut into further, under mode mig."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -35,13 +66,41 @@ class LayoutSpec(ApiModel):
             InputError: The sizes do not fit the mode or the GPU.
         """
         sizes = tuple((parse_size(size), count) for size, count in self.sizes.items())
-        return GpuLayout(mode=self.mode, sizes=sizes, pool=self.pool, time_slice=self.time_slice)
+        return GpuLayout(
+            mode=self.mode,
+            sizes=sizes,
+            pool=self.pool,
+            time_slice=self.time_slice,
+            cuts=tuple(
+                (MigProfile.parse(profile), cut.to_layout()) for profile, cut in self.cut.items()
+            ),
+        )
 
     @classmethod
     def from_layout(cls, layout: GpuLayout) -> LayoutSpec:
         """The spelling of a layout."""
-        sizes = {str(size): count for size, count in layout.sizes}
-        return cls(mode=layout.mode, sizes=sizes, pool=layout.pool, time_slice=layout.time_slice)
+        return cls(
+            mode=layout.mode,
+            sizes=_spelled(layout),
+            pool=layout.pool,
+            time_slice=layout.time_slice,
+            cut={
+                str(profile): CutSpec.model_validate({"mode": cut.mode, "sizes": _spelled(cut)})
+                for profile, cut in layout.cuts
+            },
+        )
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Layouts that cut no instance are written as they always were."""
+        written: dict[str, Any] = write(self)
+        if not written.get("cut"):
+            written.pop("cut", None)
+        return written
+
+
+def _spelled(layout: GpuLayout) -> dict[str, int]:
+    return {str(size): count for size, count in layout.sizes}
 
 
 class LayoutEntrySpec(LayoutSpec):

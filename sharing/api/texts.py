@@ -8,7 +8,9 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from sharing.errors import InputError, shown
+from sharing.layout import PART_MODES
 from sharing.migprofile import MigProfile
+from sharing.mode import Mode
 from sharing.quantity import mib_of
 from sharing.shareclass import check_pool
 from sharing.size import parse_size
@@ -39,6 +41,17 @@ def _mig(text: str) -> str:
 def _memory(value: object) -> object:
     mib_of(value)
     return value
+
+
+def _cut_mode(mode: Mode) -> Mode:
+    if mode not in PART_MODES:
+        raise InputError(
+            "mode of a cut",
+            f"mode {mode} cannot be cut from MIG instances",
+            expected="mps or time-slicing",
+            example="cut: {3g.40gb: {mode: mps, sizes: {1of4: 4}}}",
+        )
+    return mode
 
 
 def _label_key(text: str) -> str:
@@ -100,6 +113,12 @@ MigText = Annotated[
     WithJsonSchema({"type": "string", "maxLength": 16, "pattern": _MIG_PATTERN}),
 ]
 """A MIG profile that has a resource name."""
+CutMode = Annotated[
+    Mode,
+    AfterValidator(_cut_mode),
+    WithJsonSchema({"type": "string", "enum": [mode.value for mode in Mode if mode in PART_MODES]}),
+]
+"""How MIG instances can be cut further."""
 MemoryQuantity = Annotated[
     str | int,
     BeforeValidator(_memory),
