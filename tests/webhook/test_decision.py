@@ -6,7 +6,15 @@ import pytest
 
 from sharing.inventory import Inventory, NodeInventory, node_offers
 from sharing.shareclass import parse_resource_name
-from tests.support.judging import H100_MIB, container, judge, pod, profile, resources_of
+from tests.support.judging import (
+    H100_MIB,
+    container,
+    inventory,
+    judge,
+    pod,
+    profile,
+    resources_of,
+)
 
 GPU = "nvidia.com/gpu"
 
@@ -41,3 +49,14 @@ def test_a_share_beside_an_ask_has_to_be_what_the_ask_becomes(beside: str) -> No
     same, after = judge(pod(container(limits={GPU: "1", "gpu.sharing/mps-1of4": "1"})), "mps")
     assert same.allowed
     assert resources_of(after) == {"gpu.sharing/mps-1of4": "1"}
+
+
+@pytest.mark.parametrize("fraction", ["0.2", "0.5"])
+def test_what_an_allowed_size_would_hold_is_never_called_more_than_the_profile_allows(
+    fraction: str,
+) -> None:
+    policy = profile(mode="mps", allowedSizes=["1of2", "1of8"])
+    asks = pod(container(), annotations={"gpu.sharing/fraction": fraction})
+    verdict, _ = judge(asks, policy, inventory(("gpu.sharing/mps-1of8", H100_MIB // 8, 125)))
+    assert verdict.code == 403
+    assert "no ready node offers" in verdict.message

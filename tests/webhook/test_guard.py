@@ -260,6 +260,8 @@ def test_hidden_gpus_are_hidden_in_every_container_without_a_share() -> None:
         container("b", env=[MINE]),
         container("c", env=[ALL, MINE, ALL]),
         container("d", env=[VOID]),
+        container("f", env=[ALL, MINE, VOID]),
+        container("g", env=[VOID, MINE, ALL]),
         init=[container("e")],
     )
     verdict, after = judge(manifest, policy)
@@ -267,6 +269,7 @@ def test_hidden_gpus_are_hidden_in_every_container_without_a_share() -> None:
     assert environment(after, 1) == [MINE, VOID]
     assert environment(after, 2) == [VOID, MINE]
     assert environment(after, 3) == [VOID]
+    assert environment(after, 4) == environment(after, 5) == [VOID, MINE]
     assert after["spec"]["initContainers"][0]["env"] == [VOID]
     assert not any(
         operation.path.startswith("/spec/containers/3") for operation in verdict.operations

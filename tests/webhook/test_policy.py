@@ -208,7 +208,7 @@ def test_a_request_that_no_node_can_serve_names_what_is_offered() -> None:
 
 
 def test_a_memory_ask_that_waits_waits_for_enough_memory() -> None:
-    policy = profile(mode="mps", onUnsatisfiable="admit", allowedSizes=["1of2", "1of4"])
+    policy = profile(mode="mps", onUnsatisfiable="admit", allowedSizes=["1of8", "1of4", "1of2"])
     _, after = judge(one(memory="70Gi"), policy)
     assert resources_of(after) == {"gpu.sharing/mps-1of2": "1"}
     assert "71679" in str(after["spec"]["affinity"])

@@ -15,6 +15,7 @@ from tests.support.pods import JSON
 from webhook.admission import admit
 from webhook.patch import Verb, add, escape, remove, replace, set_members
 from webhook.review import MalformedReviewError, Review, parse_review
+from webhook.rewrite import annotate
 from webhook.verdict import ALLOWED, Verdict, render
 
 GPU_POD = pod(container(limits={"nvidia.com/gpu": 1}))
@@ -172,3 +173,5 @@ def test_a_missing_parent_is_made_by_one_operation() -> None:
     changed = list(set_members("/m", {"a": 1, "c": 3}, {"a": 1, "b": 2, "c": 4}))
     assert [(o.op, o.path) for o in changed] == [(Verb.ADD, "/m/b"), (Verb.REPLACE, "/m/c")]
     assert list(set_members("/m", None, {})) == []
+    assert list(annotate({}, {"a": "1"})) == [add("/metadata", {"annotations": {"a": "1"}})]
+    assert list(annotate({}, {})) == []

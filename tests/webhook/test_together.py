@@ -40,6 +40,7 @@ def test_shares_that_only_different_nodes_have_are_refused_together() -> None:
     assert verdict.code == 403
     assert "no single ready node" in verdict.message
     assert "gpu.sharing/mps-1of4: 1, gpu.sharing/mps-1of2: 2" in verdict.message
+    assert "container c2" in verdict.message, "the last one, which finds the others there"
     admitting = profile(mode="mps", onUnsatisfiable="admit")
     verdict, _ = judge(asking("250m", "500m", "500m"), admitting, nodes)
     assert "no single ready node offers all of these shares" in verdict.warnings[0]
