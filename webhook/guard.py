@@ -18,9 +18,13 @@ from webhook.openings import below, check_mounts, check_openings, clean
 from webhook.rewrite import DECIDED_BY_SHARE, LEGACY_VARIABLE
 
 _CAPABILITIES: Final = frozenset(
-    {"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"}
+    {"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO"}
 )
-"""Each opens other containers' devices or the kernel. IPC_LOCK and the like are harmless."""
+"""Each opens other containers' devices or the kernel. IPC_LOCK and the like are harmless, and so
+is SYS_PTRACE without the host's processes: kubectl gives it to every debug container.
+
+Source: kubernetes/kubectl, pkg/cmd/debug/profiles.go, the profile "general".
+"""
 _HOST_PATHS: Final = (
     "/dev",
     "/etc/cdi",
@@ -153,7 +157,7 @@ def check_debug_containers(
 def _ephemeral(pod: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
     listed = mapping(pod, "spec").get("ephemeralContainers")
     return [
-        (str(raw.get("name", "")), f"spec.ephemeralContainers[{index}]", raw)
+        (str(raw.get("name") or ""), f"spec.ephemeralContainers[{index}]", raw)
         for index, raw in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(raw, dict)
     ]

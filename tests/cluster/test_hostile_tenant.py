@@ -191,7 +191,7 @@ async def test_debug_containers_and_bindings_bring_nothing(world: Governed) -> N
         {"envFrom": [{"secretRef": {"name": "x"}}]},
         {"volumeMounts": [{"name": "v", "mountPath": FOLDER}]},
         {"securityContext": {"privileged": True}},
-        {"securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}},
+        {"securityContext": {"capabilities": {"add": ["SYS_RAWIO"]}}},
     ):
         spec = {"ephemeralContainers": [{"name": "spy", "image": "x", **fields}]}
         call = client.patch(
