@@ -29,7 +29,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.certificates.campaign import FULL, QUICK, Campaign, Size
-from benchmarks.certificates.figures import figures
+from benchmarks.certificates.figures import EMPTIED, figures
 from benchmarks.certificates.scene import API_FLAGS, Scene
 from benchmarks.certificates.verdict import explained, faults
 from benchmarks.certificates.wallclock import compiler
@@ -85,7 +85,12 @@ async def _run(
 
 def _found(campaign: Campaign) -> dict[str, Any]:
     observer = campaign.scene.observer
-    failed = [moment for phase in campaign.phases for moment in phase.seen.moments]
+    failed = [
+        moment
+        for phase in campaign.phases
+        if phase.name != EMPTIED
+        for moment in phase.seen.moments
+    ]
     found = figures(
         campaign.phases,
         campaign.scene.ends,

@@ -107,14 +107,12 @@ async def empty_bundles(scene: Scene) -> float:
     count = len(item["webhooks"])
     path = "/webhooks/{}/clientConfig/caBundle"
     patch = [{"op": "remove", "path": path.format(at)} for at in range(count)]
-    scene.observer.excused = True
-    began_s = asyncio.get_running_loop().time()
-    await scene.admin.patch(MUTATING_WEBHOOKS, _CONFIGURATION, patch, patch_type=PatchType.JSON)
-    while not all(bundles_of(await scene.admin.get(MUTATING_WEBHOOKS, _CONFIGURATION))):  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-    took_s = asyncio.get_running_loop().time() - began_s
-    scene.observer.excused = False
-    return took_s
+    with scene.observer.excused():
+        began_s = asyncio.get_running_loop().time()
+        await scene.admin.patch(MUTATING_WEBHOOKS, _CONFIGURATION, patch, patch_type=PatchType.JSON)
+        while not all(bundles_of(await scene.admin.get(MUTATING_WEBHOOKS, _CONFIGURATION))):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        return asyncio.get_running_loop().time() - began_s
 
 
 async def restart_api_server(scene: Scene, load: Load, *, kill: bool) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
@@ -51,9 +51,20 @@ class Observer:
         """When, by the monotonic clock, something else was trusted or served, and what."""
         self.longest_lag_s = 0.0
         """For how long the API server's cache was seen to lack what had been written."""
-        self.excused = False
+        self._excuses = 0
+        self._excused = 0
         self._last: dict[str, str] = {}
         self._behind_since_s: float | None = None
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        """Others write the bundle meanwhile, so a look that this falls into says nothing."""
+        self._excuses += 1
+        self._excused += 1
+        try:
+            yield
+        finally:
+            self._excused -= 1
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -64,7 +75,7 @@ class Observer:
 
     async def look(self) -> None:
         """Once at every replica."""
-        excused = self.excused
+        excuses = self._excuses
         await self._measure_lag()
         before = await self._bundles()
         shown = await asyncio.gather(*(self._shown(one) for one in self._backends()))
@@ -73,7 +84,7 @@ class Observer:
         for name, certificate in shown:
             if certificate is not None:
                 self._note(f"{name} serves one of", _short(certificate.issuer))
-        if excused or self.excused:
+        if self._excused or excuses != self._excuses:
             return
         for name, certificate in shown:
             if certificate is None:
