@@ -90,8 +90,8 @@ class Agent:
         self._gpus = Gpus(settings.simulate, self._on_event, wait_s=settings.tempo.event_wait_s)
         self._kubelet = pod_resources(settings, self._early.plugins)
         self._early.plugins.who_holds = inquiry(self._kubelet, self._api).who_holds
-        self._census = Census(settings, self._gpus, self._kubelet, self._api)
         self._daemons = mps_daemons(settings, self._gpus, self._retell)
+        self._census = Census(settings, self._gpus, self._kubelet, self._api, daemons=self._daemons)
         self._slices = time_slices(settings)
         self._work = Workshop(
             gpus=self._gpus,

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
+from sharing.mps.daemons import MpsDaemons
 from sharing.node.api import NodeApi
 from sharing.node.caps import MemoryCaps
 from sharing.node.cgroup import Place
 from sharing.node.excess import Excess, excesses
 from sharing.node.gpus import Activity, Gpus
+from sharing.node.held import gpu_of
 from sharing.node.observed import GpuState
 from sharing.node.plan import Kubelet
 from sharing.node.podresources import PodResources
 from sharing.node.processes import own_pods, whereabouts
+from sharing.node.rollcall import RollCall
 from sharing.node.seats import seats_of
 from sharing.node.settings import AgentSettings
 from sharing.node.status import GpuReport
@@ -24,6 +28,7 @@ from sharing.node.usage import Accounts, Register, Seat, Task, account
 from sharing.nvml.observed import ProcessKind
 
 _US: Final = 1_000_000
+_COUNTS_A_ROLL_CALL: Final = 3
 
 
 class Census:
@@ -35,6 +40,7 @@ class Census:
         gpus: The driver.
         kubelet: Whose checkpoint tells the uids of pods.
         api: The API server; None where there is none.
+        daemons: The MPS daemons, whose clients are counted too.
     """
 
     def __init__(
@@ -43,6 +49,8 @@ class Census:
         gpus: Gpus,
         kubelet: PodResources,
         api: NodeApi | None,
+        *,
+        daemons: MpsDaemons,
     ) -> None:
         self.accounts = Accounts()
         """As of the last count."""
@@ -53,6 +61,7 @@ class Census:
         self._kubelet = kubelet
         self._api = api
         self._policy = settings.excess
+        self._roll_call = RollCall(daemons, every_s=_COUNTS_A_ROLL_CALL * self._every_s)
         self._caps = MemoryCaps(gpus) if settings.enforce_memory else None
         self._whereabouts = whereabouts(settings.simulate)
         self._ambient = own_pods()
@@ -108,6 +117,9 @@ class Census:
             activity = await self._gpus.activity(gpu.uuid, since_us, instances)
             if activity is not None:
                 found[gpu.uuid] = (gpu, activity)
+        await self._roll_call.take(
+            found.values(), {gpu_of(one.device_id) for one in register.seats}
+        )
         pids = frozenset(one.pid for _, activity in found.values() for one in activity.processes)
         places = await asyncio.to_thread(self._whereabouts.of, pids)
         tasks = [task for gpu, activity in found.values() for task in _tasks(gpu, activity, places)]
@@ -117,7 +129,10 @@ class Census:
             for one in gpu.instances
             if one.gi_id in activity.busy and (device_id := one.device_id(gpu.uuid)) is not None
         }
-        self.accounts = account(tasks, register, frozenset(found), busy=busy)
+        self.accounts = replace(
+            account(tasks, register, frozenset(found), busy=busy),
+            disputed=self._roll_call.disputed,
+        )
 
 
 def _tasks(

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from sharing.mode import Mode
 from sharing.mps.daemons import MpsDaemons
 from sharing.mps.limits import share_limits
+from sharing.node.clientlists import Known
 from sharing.node.doubles import doubles
 from sharing.node.excess import BUDGETED
 from sharing.node.held import Holder
@@ -135,6 +136,7 @@ class ShareMetrics(Collector):
         yield from _by_gpu(report)
         yield from self._serving()
         yield from self._mechanisms()
+        yield self._disputed(report)
 
     def _serving(self) -> Iterator[Metric]:
         tally = self._plugins.tally
@@ -178,6 +180,19 @@ class ShareMetrics(Collector):
         for gpu in sorted(self._slices.failures):
             unset.add_metric([gpu], 1.0)
         yield from (ready, starts, unset)
+
+    def _disputed(self, report: NodeReport) -> Metric:
+        family = _gauge(
+            "mps_disputed_clients",
+            "Processes that only the driver, or only its daemon, knows as MPS clients of a GPU.",
+            *("gpu", "known"),
+        )
+        counts = Counter((one.device, one.known) for one in report.accounts.disputed if one.lasting)
+        for state in self._daemons.states():
+            for known in Known:
+                figure = counts[state.device_uuid, known]
+                family.add_metric([state.device_uuid, str(known)], figure)
+        return family
 
 
 def _by_share(shares: tuple[Told, ...]) -> Iterator[Metric]:

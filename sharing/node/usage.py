@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sharing.node.cgroup import Place, known_place
+from sharing.node.clientlists import Disputed
 from sharing.node.held import gpu_of
 from sharing.share import place_of
 
@@ -130,6 +131,8 @@ class Accounts:
     lingering: tuple[Lingering, ...] = ()
     strangers: Mapping[str, int] = field(default_factory=dict)
     """How many processes use a GPU without a share of it, by GPU UUID."""
+    disputed: tuple[Disputed, ...] = ()
+    """MPS clients that only the driver or only the daemon knows."""
 
     @property
     def withheld(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from sharing.controller.audit import Slip
 from sharing.controller.metrics import ControllerMetrics
 from sharing.mps.daemons import MpsDaemons
 from sharing.mps.program import stand_in
+from sharing.node.clientlists import Known
 from sharing.node.health import HealthPolicy, State
 from sharing.node.infirmary import Infirmary
 from sharing.node.metrics import HealthMetrics
@@ -55,6 +56,7 @@ AUTHORITY: Final = 'gpu_sharing_certs_authority_not_after_timestamp_seconds{role
 LINGERING: Final = 'gpu_sharing_lingering_processes{pod="a",gpu="G"}'
 MPS_READY: Final = 'gpu_sharing_mps_daemon_ready{pod="a",gpu="G"}'
 MPS_STARTS: Final = 'gpu_sharing_mps_daemon_starts_total{pod="a",gpu="G"}'
+DISPUTED: Final = 'gpu_sharing_mps_disputed_clients{pod="a",gpu="G",known="driver"}'
 HELD: Final = 'gpu_sharing_refusals_total{pod="a",resource="gpu.sharing/mps-1of4",reason="held"}'
 SERVED: Final = 'gpu_sharing_webhook_certificate_not_after_timestamp_seconds{pod="w"}'
 
@@ -93,6 +95,8 @@ WELL: Final[Series] = {
     'gpu_sharing_over_budget_shares{pod="a"}': "0x200",
     MPS_READY: "1x200",
     MPS_STARTS: "1x200",
+    DISPUTED: "0x200",
+    'gpu_sharing_mps_disputed_clients{pod="a",gpu="G",known="daemon"}': "1x200",
     'gpu_sharing_shares_held_twice{pod="a"}': "0x200",
     HELD: "0x200",
     'gpu_sharing_refusals_total{pod="a",resource="gpu.sharing/mps-1of4",reason="not-ready"}': (
@@ -156,6 +160,7 @@ ILL: Final[dict[str, Series]] = {
     "GpuSharingMemoryOverBudget": {'gpu_sharing_over_budget_shares{pod="a"}': "1x200"},
     "GpuSharingMpsDaemonDown": {MPS_READY: "0x200"},
     "GpuSharingMpsDaemonRestarts": {MPS_STARTS: "0+1x200"},
+    "GpuSharingMpsClientDisputed": {DISPUTED: "1x200"},
     "GpuSharingShareHeldTwice": {'gpu_sharing_shares_held_twice{pod="a"}': "0x100 1x100"},
     "GpuSharingShareRefused": {HELD: "0x100 1x100"},
     "GpuSharingTimeSliceUnset": {'gpu_sharing_time_slice_unset{pod="a",gpu="H"}': "1x200"},
@@ -219,6 +224,7 @@ def test_alerts_select_labels_that_programs_set() -> None:
         "state": {"broken", "usable"},
         "role": {"current", "next"},
         "kind": {each.value for each in Slip},
+        "known": {each.value for each in Known},
     }
     states = {str(each) for each in State}
     for rule in rules():

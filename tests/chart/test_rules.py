@@ -366,6 +366,7 @@ def test_one_replica_has_no_budget_that_would_block_a_drain() -> None:
 
 @every_set
 def test_selectors_select_their_own_pods_alone(values: str) -> None:
+    """NVIDIA/k8s-device-plugin#982: two DaemonSets of one selector fought for each other's pods."""
     selectors = [each["spec"]["selector"]["matchLabels"] for each in workloads(values)]
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in workloads(values)]
 
@@ -373,6 +374,18 @@ def test_selectors_select_their_own_pods_alone(values: str) -> None:
         assert [selector.items() <= each.items() for each in labels] == [
             at == other for other in range(len(labels))
         ]
+
+
+@every_set
+def test_services_and_budgets_select_the_pods_of_one_program(values: str) -> None:
+    """As k8s-device-plugin#982: what selects two programs' pods sends callers to the wrong one."""
+    labels = [each["spec"]["template"]["metadata"]["labels"] for each in workloads(values)]
+    found = {"Service": "selector", "PodDisruptionBudget": "selector"}
+    for each in rendering.objects(values):
+        if each["kind"] in found:
+            selector = each["spec"]["selector"]
+            wanted = selector.get("matchLabels", selector)
+            assert sum(wanted.items() <= one.items() for one in labels) == 1, each["metadata"]
 
 
 @every_set

@@ -1,0 +1,62 @@
+"""The driver's list of MPS clients against the daemon's own: what differs, and from when on."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharing.node.clientlists import ClientLists, Disputed, Known, disputed
+
+PIDS = st.frozensets(st.integers(1, 9))
+
+
+def lists(driver: set[int], daemon: set[int], device: str = "GPU-a") -> ClientLists:
+    return ClientLists(device=device, driver=frozenset(driver), daemon=frozenset(daemon))
+
+
+def test_lists_that_agree_dispute_nothing() -> None:
+    assert disputed((), [lists({4, 5}, {5, 4})], now=0.0) == ()
+
+
+def test_a_difference_counts_once_it_has_lasted() -> None:
+    first = disputed((), [lists({4}, set())], now=100.0)
+    assert first == (Disputed(device="GPU-a", pid=4, known=Known.DRIVER, since=100.0),)
+
+    again = disputed(first, [lists({4}, set())], now=130.0)
+    assert [(one.since, one.lasting) for one in again] == [(100.0, False)]
+
+    (lasting,) = disputed(again, [lists({4}, set())], now=160.0)
+    assert lasting.lasting
+
+
+def test_clients_that_come_and_go_are_never_disputed_for_long() -> None:
+    known: tuple[Disputed, ...] = ()
+    for turn in range(20):
+        known = disputed(known, [lists({turn}, {turn + 1})], now=30.0 * turn)
+
+        assert not any(one.lasting for one in known)
+
+
+def test_one_that_changes_sides_begins_anew() -> None:
+    before = disputed((), [lists({4}, set())], now=0.0)
+
+    (now,) = disputed(before, [lists(set(), {4})], now=500.0)
+    assert (now.known, now.since, now.lasting) == (Known.DAEMON, 500.0, False)
+
+
+def test_a_device_that_was_not_asked_is_not_judged() -> None:
+    before = disputed((), [lists({4}, set()), lists({4}, set(), "GPU-b")], now=0.0)
+
+    after = disputed(before, [lists({4}, set(), "GPU-b")], now=90.0)
+    assert [(one.device, one.lasting) for one in after] == [("GPU-b", True)]
+
+
+@given(PIDS, PIDS)
+def test_each_process_that_one_list_names_alone_is_told_once(
+    driver: frozenset[int], daemon: frozenset[int]
+) -> None:
+    found = disputed((), [ClientLists(device="GPU-a", driver=driver, daemon=daemon)], now=0.0)
+
+    assert {one.pid for one in found if one.known is Known.DRIVER} == driver - daemon
+    assert {one.pid for one in found if one.known is Known.DAEMON} == daemon - driver
+    assert len(found) == len(driver ^ daemon)
