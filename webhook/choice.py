@@ -31,16 +31,15 @@ class Field(NamedTuple):
         return tuple(
             candidate
             for candidate in self.offers.of(mode, self.profile.spec.pool)
-            if self._allows(candidate.share_class.size)
+            if self._allows(candidate.share_class)
         )
 
-    def _allows(self, size: Size | None) -> bool:
-        profile = self.profile
-        if isinstance(size, OneOf):
-            return profile.sizes is None or size in profile.sizes
-        if isinstance(size, MigProfile):
-            return profile.mig_profiles is None or size in profile.mig_profiles
-        return True
+    def _allows(self, share_class: ShareClass) -> bool:
+        profile, size, instance = self.profile, share_class.size, share_class.instance
+        if isinstance(size, OneOf) and profile.sizes is not None and size not in profile.sizes:
+            return False
+        migs = profile.mig_profiles
+        return instance is None or migs is None or instance in migs
 
 
 class Solved(NamedTuple):
@@ -114,8 +113,9 @@ def _because(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) 
             return f"default of profile {profile.name}"
         named = f"default {profile.default_size} of profile {profile.name}"
         return named if exact else f"{named}, rounded up"
-    size = share.share_class.size
-    rounded = "" if exact else f", rounded up to {'a whole one' if size is None else size}"
+    size, cut_from = share.share_class.size, share.share_class.cut_from
+    larger = "a whole one" if size is None else f"{size} of {cut_from}" if cut_from else size
+    rounded = "" if exact else f", rounded up to {larger}"
     return f"{times}{fraction} of a GPU{rounded}"
 
 
@@ -148,9 +148,9 @@ def _as_one(want: Want, mode: Mode, field: Field) -> Candidate | None:
 
     Nobody needs to offer that one: two quarters are a half, where there are only halves too.
     """
-    if want.named is not None and want.named.cut_from is not None:
-        return None
-    known = {c.share_class.size: c for c in field.candidates(mode)}
+    cut_from = None if want.named is None else want.named.cut_from
+    listed = [c for c in field.candidates(mode) if c.share_class.cut_from == cut_from]
+    known = {c.share_class.size: c for c in listed}
     fixed = _mig_of(want, mode, field.profile) if want.named is None else want.named.size
     sizes = {*known, *(c.share_class.size for c in possible(field.profile, mode))}
     units = sorted((size for size in sizes if size is not None), key=size_key)

@@ -35,7 +35,7 @@ class Candidate:
     share_class: ShareClass
     resource_name: str
     part: Fraction
-    """The part of a GPU that it is; of its memory, for MIG."""
+    """The part of a GPU that it is; of its memory, for MIG and what is cut from it."""
     milli: int
     """Worth in thousandths of a GPU; the most that any node says."""
     memory_mib: int | None = None
@@ -50,7 +50,7 @@ class Offers:
     by_class: dict[ShareClass, Candidate] = field(default_factory=dict)
 
     def of(self, mode: Mode, pool: str | None) -> tuple[Candidate, ...]:
-        """Candidates of one mode and pool; shares cut from MIG instances only go by name."""
+        """Candidates of one mode and pool, those cut from MIG instances among them."""
         return self.by_kind.get((mode, pool), ())
 
 
@@ -102,8 +102,7 @@ def _gathered(offered: tuple[Offer, ...]) -> Offers:
     for offer in offered:
         share_class, candidate = offer.share_class, _candidate(offer)
         by_class[share_class] = candidate
-        if share_class.cut_from is None:
-            by_kind.setdefault((share_class.mode, share_class.pool), []).append(candidate)
+        by_kind.setdefault((share_class.mode, share_class.pool), []).append(candidate)
     return Offers(
         {kind: tuple(sorted(listed, key=_order)) for kind, listed in by_kind.items()}, by_class
     )
@@ -123,6 +122,8 @@ def _candidate(offer: Offer) -> Candidate:
 def _order(candidate: Candidate) -> tuple[object, ...]:
     return (
         candidate.part,
+        # Of equal parts those of a GPU: the memory of instances is a little less.
+        candidate.share_class.cut_from is not None,
         candidate.milli,
         candidate.memory_mib or 0,
         candidate.share_class.sort_key,
@@ -130,11 +131,12 @@ def _order(candidate: Candidate) -> tuple[object, ...]:
 
 
 def _part(share_class: ShareClass, memory_mib: int, milli: int) -> Fraction:
-    if isinstance(share_class.size, OneOf):
-        return share_class.size.fraction
-    if isinstance(share_class.size, MigProfile):
-        return mig_part(share_class.size, memory_mib) or Fraction(milli, MILLI_PER_GPU)
-    return _WHOLE
+    instance, size = share_class.instance, share_class.size
+    cut = size.parts if isinstance(size, OneOf) else 1
+    if instance is None:
+        return Fraction(1, cut)
+    whole = mig_part(instance, memory_mib * cut)
+    return Fraction(milli, MILLI_PER_GPU) if whole is None else whole / cut
 
 
 @lru_cache(maxsize=1024)
@@ -193,28 +195,31 @@ def _assumed(share_class: ShareClass, part: Fraction) -> Candidate:
 
 def assumed(share_class: ShareClass) -> Candidate:
     """A share class that no known node offers."""
-    size = share_class.size
-    part = (mig_part(size, None) or _WHOLE) if isinstance(size, MigProfile) else None
-    if isinstance(size, OneOf):
-        part = size.fraction
-    return _assumed(share_class, part or _WHOLE)
+    size, instance = share_class.size, share_class.instance
+    whole = _WHOLE if instance is None else mig_part(instance, None) or _WHOLE
+    return _assumed(share_class, whole * (size.fraction if isinstance(size, OneOf) else 1))
 
 
 @lru_cache(maxsize=1024)
 def _milli(share_class: ShareClass) -> int:
     """Worth of a class that no node reports: by parts, or the most that any board gives it."""
-    size = share_class.size
+    size, instance = share_class.size, share_class.instance
     if isinstance(size, OneOf):
-        return -(-MILLI_PER_GPU // size.parts)
-    if not isinstance(size, MigProfile):
-        return MILLI_PER_GPU
+        whole = MILLI_PER_GPU if instance is None else _milli_of_instance(instance)
+        return -(-whole // size.parts)
+    return MILLI_PER_GPU if instance is None else _milli_of_instance(instance)
+
+
+@lru_cache(maxsize=256)
+def _milli_of_instance(profile: MigProfile) -> int:
+    """The most that any board gives an instance of a MIG profile."""
     worths = [
         max(
             -(-MILLI_PER_GPU * offered.memory_mib // board.memory_mib),
-            -(-MILLI_PER_GPU * size.gpu_slices // board.mig_compute_slices),
+            -(-MILLI_PER_GPU * profile.gpu_slices // board.mig_compute_slices),
         )
         for board in load().boards
         for offered in board.mig
-        if offered.profile == size
+        if offered.profile == profile
     ]
     return min(MILLI_PER_GPU, max(worths, default=MILLI_PER_GPU))
