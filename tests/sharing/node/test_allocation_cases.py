@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from sharing.api.node import GpuNodeStatus
@@ -80,9 +81,13 @@ async def test_two_containers_of_a_pod_have_a_share_each_of_the_only_gpu() -> No
 
 
 async def test_of_many_pods_at_once_each_sees_the_share_that_the_kubelet_gave_it() -> None:
-    """Project-HAMi/HAMi#2232, #781, #1741: two pods swapped theirs, or books differed from GPUs.
+    """Project-HAMi/HAMi#2232, #781, #1741, Project-HAMi/ascend-device-plugin#15.
 
-    Nothing identifies a pod but the device itself, which the kubelet chose.
+    Two pods swapped theirs, or books differed from GPUs. Nothing identifies a pod but the device
+    itself, which the kubelet chose.
+
+    NVIDIA/KAI-Scheduler#1673, #848, #1449, #611: helpers that reserve GPUs came twice, came back
+    for ever or stood in the way. Here nobody makes a pod but its author.
     """
     async with node_bench("4xH100-80GB") as node:
         await node.start_controller()
@@ -96,6 +101,7 @@ async def test_of_many_pods_at_once_each_sees_the_share_that_the_kubelet_gave_it
         )
 
         assert set(await at_rest(node, *sizes)) == {"Running"}
+        assert names_of_all(node) == set(sizes)
         by_kubelet = await held(node)
         assert len(set(by_kubelet.values())) == 12
         by_pod = {(name, "main"): seen(node, name, "main") for name in sizes}
@@ -105,7 +111,11 @@ async def test_of_many_pods_at_once_each_sees_the_share_that_the_kubelet_gave_it
 
 
 async def test_the_sum_of_shares_is_never_more_than_the_gpu_however_many_ask() -> None:
-    """volcano-sh/volcano#3616, #4809: three pods of half a GPU were bound now and then."""
+    """volcano-sh/volcano#3616, #4809, Project-HAMi/volcano-vgpu-device-plugin#6.
+
+    Three pods of half a GPU were bound now and then. On a full node the one too many ends once,
+    and nothing is made anew for it (NVIDIA/KAI-Scheduler#848).
+    """
     async with node_bench("1xH100-80GB") as node:
         await node.start_controller()
         await node.layout({"gpus": "all", "mode": "time-slicing", "sizes": {"1of2": 2}})
@@ -117,3 +127,35 @@ async def test_the_sum_of_shares_is_never_more_than_the_gpu_however_many_ask() -
 
         assert sorted(await at_rest(node, *names)) == ["Failed", "Running", "Running"]
         assert len(set((await held(node)).values())) == 2
+        assert names_of_all(node) == set(names)
+
+
+async def test_what_a_node_says_it_can_do_is_what_it_does_with_mps_beside_mig() -> None:
+    """NVIDIA/k8s-device-plugin#713: discovery said "not capable" and the plugin failed."""
+    async with node_bench("2xH100-80GB") as node:
+        await node.start_controller()
+        await node.layout(
+            {"gpus": "0", "mode": "mps", "sizes": {"1of2": 2}},
+            {"gpus": "1", "mode": "mig", "sizes": {"3g.40gb": 2}},
+        )
+        await node.start_agent()
+        offered = {"gpu.sharing/mps-1of2": 2, "nvidia.com/mig-3g.40gb": 2}
+        await node.until_allocatable(offered)
+
+        await node.until(node.nodes, lambda: bool(labels(node)), lambda: labels(node))
+        assert labels(node)["gpu.sharing/modes"] == "mig_mps"
+        counted = Counter(one.resource for gpu in node.status.gpus for one in gpu.shares)
+        assert counted == offered
+        for number, resource in enumerate(offered):
+            assert (await node.run_pod(f"p{number}", resource))["status"]["phase"] == "Running"
+
+
+def labels(node: NodeBench) -> dict[str, str]:
+    """The node's labels of ours, once it has any that the agent writes."""
+    found = (node.nodes.get("n1") or {})["metadata"].get("labels", {})
+    return found if "gpu.sharing/modes" in found else {}
+
+
+def names_of_all(node: NodeBench) -> set[str]:
+    """Every pod of the cluster."""
+    return {one["metadata"]["name"] for one in node.pods.values()}

@@ -96,6 +96,28 @@ async def test_a_share_is_tied_to_its_pod_and_uses_what_the_pod_uses() -> None:
         assert refusals == [0.0] * len(Refusal), "a first one is an increase"
 
 
+async def test_two_pods_on_one_gpu_have_a_figure_each_and_nobody_the_cards() -> None:
+    """NVIDIA/dcgm-exporter#151, #201, #307, #582.
+
+    Shared or renamed resources: no pod, a random one, or the whole card's figure for each sharer.
+    """
+    async with node_bench("1xH100-80GB") as node:
+        agent, first = await a_pod_at_work(node)
+        pod = await node.run_pod("serve", SHARE)
+        cgroup = f"/kubepods/pod{pod['metadata']['uid']}/{'d' * 64}"
+        node.store().change(
+            partial(operate.start_process, which="0", memory_mib=200, cgroup=cgroup)
+        )
+        await until_seen(agent, "gpu_sharing_share_memory_used_bytes", 200 * MIB)
+
+        seen = samples(agent)
+        pods = {had["pod"]: had["share"] for had, _ in seen["gpu_sharing_share_info"] if had["pod"]}
+        used = {had["share"]: value for had, value in seen["gpu_sharing_share_memory_used_bytes"]}
+        assert pods.keys() == {"train", "serve"}
+        assert pods["train"] == first
+        assert used == {pods["train"]: 700 * MIB, pods["serve"]: 200 * MIB}
+
+
 async def test_the_family_by_share_can_be_left_out() -> None:
     async with node_bench("1xH100-80GB") as node:
         agent, _ = await a_pod_at_work(node, metrics_by_share=False)
