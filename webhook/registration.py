@@ -26,7 +26,7 @@ TIMEOUT_S: Final = 5
 _WORKLOADS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
     ("batch", ("jobs", "cronjobs")),
-    ("", ("replicationcontrollers",)),
+    ("", ("replicationcontrollers", "podtemplates")),
 )
 TEMPLATE_SYSTEMS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "argo": {"argoproj.io": ("rollouts",)},
@@ -48,6 +48,7 @@ _NAMES_A_GPU: Final = """
   k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/")
   || k in ["gpu-fraction", "gpu-memory"] || k.startsWith("nvidia.cdi.k8s.io/")
   || k.matches("{domains}"))
+|| {o}.?metadata.?labels.orValue({{}}).exists(k, {ours})
 || ({o}.?spec.?containers.orValue([]) + {o}.?spec.?initContainers.orValue([])).exists(c,
   [c.?resources.?limits.orValue({{}}), c.?resources.?requests.orValue({{}})].exists(m, m.exists(k,
     k.startsWith("nvidia.com/gpu") || k.startsWith("nvidia.com/mig-")
@@ -55,12 +56,16 @@ _NAMES_A_GPU: Final = """
     || k.startsWith("aliyun.com/gpu-") || k.startsWith("volcano.sh/vgpu-")
     || k.matches("{resources}") || k.matches("{domains}"))))
 """.strip()
-_PODS: Final = _NAMES_A_GPU.format(o="object", domains=DOMAINS, resources=RESOURCES)
-_TEMPLATE: Final = _NAMES_A_GPU.format(o="t", domains=DOMAINS, resources=RESOURCES)
+_OURS: Final = 'k.startsWith("gpu.sharing/") || k.contains(".gpu.sharing/")'
+_PODS: Final = _NAMES_A_GPU.format(o="object", domains=DOMAINS, resources=RESOURCES, ours=_OURS)
+_TEMPLATE: Final = _NAMES_A_GPU.format(o="t", domains=DOMAINS, resources=RESOURCES, ours=_OURS)
 _TEMPLATES: Final = (
-    "[object.?spec.?template, object.?spec.?jobTemplate.?spec.?template]"
+    "[object.?spec.?template, object.?spec.?jobTemplate.?spec.?template, object.?template]"
     f".exists(t, t.hasValue() && ({_TEMPLATE}))"
+    " || [object.?metadata, object.?spec.?jobTemplate.?metadata]"
+    f".exists(m, m.?annotations.orValue({{}}).exists(k, {_OURS}))"
 )
+"""Keys above a template too: they were meant for its pods, and their author is told."""
 
 
 def client_by_url(url: str, ca_pem: bytes) -> dict[str, Any]:

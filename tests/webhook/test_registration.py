@@ -49,6 +49,7 @@ SENT = [
     pod(container(), annotations={"GPU.sharing/fraction": "0.25"}),
     pod(container(), annotations={"gpu-sharing/fraction": "0.25"}),
     pod(container(), annotations={"main.gpu-share/memory": "1Gi"}),
+    {**pod(container()), "metadata": {"labels": {"gpu.sharing/fraction": "0.5"}}},
     pod(container(limits={"nvidia.com/GPU": "1"})),
     pod(container(limits={"nvidia/gpu": "1"})),
     pod(container(limits={"nvidia.com/MIG-1g.10gb": "1"})),
@@ -81,6 +82,15 @@ def test_pods_that_name_a_gpu_or_a_key_are_sent(manifest: dict[str, Any]) -> Non
     template = {"metadata": manifest["metadata"], "spec": manifest["spec"]}
     assert is_sent({"spec": {"template": template}}, "workloads")
     assert is_sent({"spec": {"jobTemplate": {"spec": {"template": template}}}}, "workloads")
+    assert is_sent({"template": template}, "workloads"), "a PodTemplate"
+
+
+def test_workloads_with_a_key_above_their_template_are_sent() -> None:
+    plain = {"template": {"spec": pod(container())["spec"]}}
+    astray = {"annotations": {"gpu.sharing/fraction": "0.5"}}
+    assert is_sent({"metadata": astray, "spec": plain}, "workloads")
+    assert is_sent({"spec": {"jobTemplate": {"metadata": astray, "spec": plain}}}, "workloads")
+    assert not is_sent({"metadata": {"annotations": {"team": "a"}}, "spec": plain}, "workloads")
 
 
 @pytest.mark.parametrize("manifest", KEPT)
