@@ -251,6 +251,11 @@ OURS: Final = (
 )  # fmt: skip
 
 
+def _is_authors(variable: Any) -> bool:
+    """Whether we never write a variable; a list called env may hold anything where it is odd."""
+    return not isinstance(variable, dict) or variable.get("name") in ("MINE", "PATH")
+
+
 def without_ours(value: Any, key: str = "") -> Any:
     """A pod without what we may write, so that all the rest can be compared."""
     if isinstance(value, dict):
@@ -263,7 +268,7 @@ def without_ours(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         members = [without_ours(member) for member in value]
         if key == "env":
-            members = [one for one in members if one["name"] in ("MINE", "PATH")]
+            members = [one for one in members if _is_authors(one)]
         if key in ("matchExpressions", "tolerations"):
             members = [one for one in members if "gpu" not in str(one)]
         return [one for one in members if one not in (None, {}, [])]

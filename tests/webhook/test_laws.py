@@ -113,6 +113,12 @@ def test_what_is_not_ours_survives(
     assert without_ours(after) == without_ours(before)
 
 
+def test_the_comparison_reads_lists_that_only_look_like_an_environment() -> None:
+    """Unknown fields hold anything, also under names that we know."""
+    odd = {"odd": {"env": [None, 3, {"name": "NVIDIA_VISIBLE_DEVICES"}, {"name": "MINE"}]}}
+    assert without_ours(odd) == {"odd": {"env": [3, {"name": "MINE"}]}}
+
+
 @LAWS
 @given(PODS, GOVERNED, st.sampled_from(NODES))
 def test_the_order_of_maps_decides_nothing(
