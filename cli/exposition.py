@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sharing.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from aiohttp import web
     from prometheus_client import CollectorRegistry
+
+_NO_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 @asynccontextmanager
@@ -55,16 +59,30 @@ async def exposed(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "0.0.0.0", port)
+        yield await _listen(runner, port)
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, port: int) -> int:
+    """Accept connections by IPv4 and, unless any port will do, by IPv6; the port.
+
+    A pod of a cluster that speaks one of them only is asked by that one.
+    """
+    from aiohttp import web
+
+    opened = False
+    for host in ("0.0.0.0", "::") if port else ("0.0.0.0",):
         try:
-            await site.start()
+            await web.TCPSite(runner, host, port).start()
+            opened = True
         except OSError as error:
+            if error.errno in _NO_FAMILY and (opened or host != "::"):
+                continue
             raise UnavailableError(
                 f"port {port}",
                 f"cannot be opened: {error.strerror}",
                 fix="choose another one",
                 example="--metrics-port 9401",
             ) from error
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
+    return int(runner.addresses[0][1])
