@@ -111,10 +111,14 @@ class PodResources:
         """
         return await asyncio.to_thread(self._checkpoint.entries)
 
-    async def holds_of(self, pod: PodName) -> tuple[Hold, ...]:
+    async def holds_of(self, pod: PodName, *, tries: int = 20) -> tuple[Hold, ...]:
         """What one pod's containers hold in the kubelet's memory now; nothing if it has ended.
 
         Unlike a list this may be asked at any time: it changes nothing in the kubelet.
+
+        Args:
+            pod: Which pod.
+            tries: How often a kubelet is asked that others ask too often.
 
         Raises:
             UnavailableError: The kubelet does not answer, or not this question (before 1.34).
@@ -123,6 +127,10 @@ class PodResources:
         try:
             answer = await self._stub().Get(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and tries > 1:
+                # A hundred calls a second are answered, whoever asks: somebody asks too much.
+                await asyncio.sleep(_FIRST_POLL_S)
+                return await self.holds_of(pod, tries=tries - 1)
             why = error.details() or error.code().name
             if why.endswith(_NOT_FOUND):
                 return ()

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+import grpc
 import pytest
 
 from sharing.cluster.cache import Cache, whole
 from sharing.cluster.kind import EVENTS, PODS
+from sharing.errors import UnavailableError
 from sharing.node.agent import Agent
 from sharing.node.checkpoint import Entry, PodName
 from sharing.node.doubles import doubles
 from sharing.node.held import Hold, Holder
 from sharing.node.inquiry import holders, suspects
+from sharing.node.podresources import PodResources
+from sharing.plugin.admissions import Admissions
+from sharing.plugin.proto import podresources_pb2 as api
+from sharing.plugin.proto.podresources_pb2_grpc import (
+    PodResourcesListerServicer,
+    add_PodResourcesListerServicer_to_server,
+)
 from sharing.plugin.tally import Refusal
 from tests.support.agent_bench import DEADLINE_S, NodeBench, node_bench
 
@@ -165,6 +178,71 @@ def test_one_container_of_several_pods_makes_a_double_and_two_shares_make_none()
     assert (double.device_id, double.holders) == ("GPU-a", (HOLD.holder, other))
     assert double.pods == (OLD, PodName(namespace="ns", name="young"))
     assert doubles([HOLD, elsewhere, replace(twice, resource="r/x")]) == ()
+
+
+class Told(PodResourcesListerServicer):
+    """A kubelet that gives these answers to Get, one after the other."""
+
+    def __init__(self, *answers: tuple[grpc.StatusCode, str]) -> None:
+        self.answers = list(answers)
+
+    async def Get(  # noqa: N802 - the protocol's name
+        self, request: api.GetPodResourcesRequest, context: Any
+    ) -> api.GetPodResourcesResponse:
+        if self.answers:
+            await context.abort(*self.answers.pop(0))
+        device = api.ContainerDevices(resource_name=GPU, device_ids=["GPU-a"])
+        container = api.ContainerResources(name="c", devices=[device])
+        pod = api.PodResources(
+            name=request.pod_name, namespace=request.pod_namespace, containers=[container]
+        )
+        return api.GetPodResourcesResponse(pod_resources=pod)
+
+
+@asynccontextmanager
+async def kubelet_that_says(*answers: tuple[grpc.StatusCode, str]) -> AsyncIterator[PodResources]:
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))
+    server = grpc.aio.server()
+    told = Told(*answers)  # type: ignore[abstract] # nothing but Get is asked here
+    add_PodResourcesListerServicer_to_server(told, server)
+    server.add_insecure_port(f"unix:{folder}/kubelet.sock")
+    await server.start()
+    kubelet = PodResources(folder / "kubelet.sock", folder, Admissions())
+    try:
+        yield kubelet
+    finally:
+        await kubelet.close()
+        await server.stop(None)
+        shutil.rmtree(folder)
+
+
+TOO_OFTEN: Final = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+
+async def test_a_kubelet_that_others_ask_too_often_is_asked_again() -> None:
+    async with kubelet_that_says(TOO_OFTEN, TOO_OFTEN) as kubelet:
+        assert await kubelet.holds_of(OLD) == (HOLD,)
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([TOO_OFTEN, TOO_OFTEN], "rate limit"),
+        ([(grpc.StatusCode.UNKNOWN, "PodResources API Get method disabled")], "disabled.*1.34"),
+    ],
+)
+async def test_a_kubelet_that_does_not_say_is_told_with_its_own_words(
+    answers: list[tuple[grpc.StatusCode, str]], why: str
+) -> None:
+    async with kubelet_that_says(*answers) as kubelet:
+        with pytest.raises(UnavailableError, match=why):
+            await kubelet.holds_of(OLD, tries=2)
+
+
+async def test_a_pod_that_the_kubelet_does_not_have_holds_nothing() -> None:
+    gone = (grpc.StatusCode.UNKNOWN, "pod old in namespace ns not found")
+    async with kubelet_that_says(gone) as kubelet:
+        assert await kubelet.holds_of(OLD) == ()
 
 
 async def test_a_namesake_of_an_ended_pod_gets_its_share(bench: NodeBench) -> None:
