@@ -68,8 +68,8 @@ FULL: Final = Size(
 )  # fmt: skip
 QUICK: Final = Size(
     rotations=1, rolls=1, jumps=1, jumpers=(3,), deletions=1, emptyings=2, restarts=1,
-    all_rotations=5, kill_points=("before write promote",), kill_counts=(2,), rate=110.0, least_rate=50.0,
-    connections=24, short_lived=BRIEF, asked=ASKED, waits_for_ends=False,
+    all_rotations=5, kill_points=("before write promote",), kill_counts=(2,), rate=110.0,
+    least_rate=50.0, connections=24, short_lived=BRIEF, asked=ASKED, waits_for_ends=False,
 )  # fmt: skip
 
 
@@ -221,6 +221,7 @@ class Campaign:
             for days in (1, -1):
                 for jumpers in self.size.jumpers:
                     await events.jump(self.scene, self.clocks[:jumpers], days)
+                    await events.jump(self.scene, self.clocks[:jumpers], 0)
         return {"jumps": 2 * self.size.jumps * len(self.size.jumpers)}
 
     async def _deletions(self) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class Replica:
     is_terminating: bool = False
     is_retired: bool = False
     """Replaced: it ends, though nobody may have heard of it yet."""
+    is_killed: bool = False
+    """It was not given the time to end."""
 
     @property
     def is_running(self) -> bool:
@@ -55,6 +57,7 @@ class Replica:
     def send(self, what: signal.Signals) -> None:
         """Send it a signal."""
         self.is_terminating |= what is signal.SIGTERM
+        self.is_killed |= what is signal.SIGKILL
         with suppress(ProcessLookupError):
             self.process.send_signal(what)
 

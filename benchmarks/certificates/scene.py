@@ -76,6 +76,7 @@ class Scene:
         ends: How the replicas ended that were retired.
         drain_delay_s: How long a replica serves on after SIGTERM; as the chart says.
         drain_timeout_s: How long it then waits for connections; as the chart says.
+        environment: Of replicas that are given none.
     """
 
     plane: ControlPlane
@@ -83,6 +84,7 @@ class Scene:
     times: Times = ASKED
     drain_delay_s: float = 5.0
     drain_timeout_s: float = 100.0
+    environment: Mapping[str, str] = field(default_factory=dict)
     replicas: list[Replica] = field(default_factory=list)
     ends: list[Ended] = field(default_factory=list)
     host: str = field(default_factory=own_address)
@@ -178,7 +180,7 @@ class Scene:
         process = start_process(
             [sys.executable, "-m", "benchmarks.certificates.replica", *words],
             self.plane.logs / f"{name}.log",
-            environment=environment,
+            environment=self.environment if environment is None else environment,
         )
         return self.adopt(
             Replica(name=name, host=self.host, port=port, health_port=health_port, process=process)
@@ -237,7 +239,8 @@ class Scene:
             one.is_terminating = True
             status = await one.ended(self.drain_delay_s + self.drain_timeout_s + END_S)
             took_s = asyncio.get_running_loop().time() - began_s
-            self.ends.append(Ended(name=one.name, status=status, took_s=took_s))
+            if not one.is_killed:
+                self.ends.append(Ended(name=one.name, status=status, took_s=took_s))
             await self.forget(one)
 
         self._burials.append(asyncio.create_task(bury(), name=f"end of {one.name}"))
