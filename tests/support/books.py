@@ -30,7 +30,7 @@ from sharing.nvml.simulator.store import Store
 from sharing.plugin.proto import podresources_pb2 as api
 from sharing.plugin.proto.podresources_pb2_grpc import PodResourcesListerStub
 from sharing.quantity import parse_quantity
-from sharing.share import mig_device_id
+from sharing.share import instance_named, mig_device_id, place_of
 
 Unit = tuple[str, str]
 """Resource and device id."""
@@ -39,7 +39,6 @@ Container = tuple[str, str, str]
 
 _OURS: Final = ("nvidia.com/", "gpu.sharing/")
 _SLICE: Final = re.compile(r"-1of([0-9]{1,2})$")
-_MIG: Final = "nvidia.com/mig-"
 _PERIOD_S: Final = 0.1
 _TIMEOUT_S: Final = 5.0
 
@@ -175,7 +174,7 @@ def _against_nvml(gpu: Mapping[str, Any], machine: Machine) -> Iterator[str]:
     if found.lost:
         return  # what it was cut into cannot be seen
     shares = gpu.get("shares") or ()
-    said = {share["id"] for share in shares if share["resource"].startswith(_MIG)}
+    said = {place_of(share["id"]) for share in shares if instance_named(share["id"])}
     if said != instances_of(found):
         yield f"GPU {gpu['index']}: agent has {sorted(said)}, NVML {sorted(instances_of(found))}"
     if gpu["migEnabled"] != found.mig_current:
@@ -225,12 +224,22 @@ def _double_bookings(kubelet: KubeletBooks, machine: Machine, *, rebooted: bool)
         if gpu is None:
             yield f"GPU {uuid} is held and is not in this machine"
             continue
-        mig = {device_id for resource, device_id in of_gpu if resource.startswith(_MIG)}
+        mig = {place_of(device_id) for _, device_id in of_gpu} - {uuid}
         if mig - instances_of(gpu) and not (gpu.lost or rebooted):
             yield f"GPU {uuid}: {sorted(mig - instances_of(gpu))} are held and do not exist"
-        worth = sum((_worth(r) for r, _ in of_gpu if not r.startswith(_MIG)), Fraction(bool(mig)))
-        if worth > 1:
-            yield f"GPU {uuid} is held {worth} times: {sorted(of_gpu)}"
+        yield from _overbooked(uuid, of_gpu)
+
+
+def _overbooked(uuid: str, held: set[Unit]) -> Iterator[str]:
+    """A GPU, or a MIG instance of it, of which more is held than there is."""
+    worth: dict[str, Fraction] = {}
+    for resource, device_id in held:
+        place = place_of(device_id)
+        worth[place] = worth.get(place, Fraction(0)) + _worth(resource)
+    worth[uuid] = worth.get(uuid, Fraction(0)) + bool(worth.keys() - {uuid})
+    for place, times in sorted(worth.items()):
+        if times > 1:
+            yield f"{place} is held {times} times: {sorted(held)}"
 
 
 def _worth(resource: str) -> Fraction:
