@@ -65,12 +65,20 @@ def test_an_instance_that_the_driver_lacks_yields_nothing() -> None:
 
 
 @given(cut_layouts())
-def test_the_shares_of_an_instance_never_sum_to_more_than_it(layout: GpuLayout) -> None:
+def test_shares_of_an_instance_never_sum_to_more_and_their_ids_say_where_they_lie(
+    layout: GpuLayout,
+) -> None:
     there = instances(layout)
 
     shares = shares_of(layout, gpu_uuid=UUID, memory_mib=81559, instances=there)
 
     assert Counter(s.share_class for s in shares) == Counter(dict(layout.shares))
+    ids = [share.device_id for share in shares]
+    assert len(ids) == len(set(ids))
+    for share in shares:
+        assert place_of(share.place) == share.place
+        assert share.device_id.startswith(share.place)
+        assert instance_named(share.device_id) == (share.share_class.instance, share.start)
     for one in there:
         inside = [s for s in shares if instance_named(s.device_id) == (one.profile, one.start)]
         assert inside
@@ -78,21 +86,6 @@ def test_the_shares_of_an_instance_never_sum_to_more_than_it(layout: GpuLayout) 
         sizes = [s.share_class.size for s in inside]
         parts = [size.fraction for size in sizes if isinstance(size, OneOf)]
         assert sum(parts, Fraction(0)) <= 1
-
-
-@given(cut_layouts())
-def test_ids_of_cut_shares_are_distinct_and_short_and_say_where_they_lie(layout: GpuLayout) -> None:
-    placed = instances(layout)
-    shares = shares_of(layout, gpu_uuid=UUID, memory_mib=81559, instances=placed)
-    ids = [share.device_id for share in shares]
-
-    assert len(ids) == len(set(ids))
-    for share in shares:
-        assert place_of(share.place) == share.place
-        assert share.device_id.startswith(share.place)
-        named = instance_named(share.device_id)
-        assert named is not None
-        assert named == (share.share_class.instance, share.start)
 
 
 def test_the_longest_id_is_as_short_as_others_need_it() -> None:
