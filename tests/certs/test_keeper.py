@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -124,6 +126,42 @@ async def test_an_emptied_bundle_is_repaired_at_once_and_said_in_an_event(bench:
     assert [len(bundle) for bundle in await bench.bundles()] == [1, 1, 1]
     events = await bench.client.list(EVENTS, namespace=PLACE.namespace)
     assert "BundleRepaired" in {event["reason"] for event in events["items"]}
+
+
+HALF: Final = base64.b64encode(b"-----BEGIN PRIVATE KEY-----\nMIG").decode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (None, "the certificate in use was missing"),
+        ({"data": None}, "the certificate in use was missing"),
+        ({"data": {"tls.key": HALF}}, "tls.key"),
+        ({"data": {"ca.crt": base64.b64encode(b"garbage").decode()}}, "list of authorities"),
+    ],
+)
+async def test_a_broken_secret_is_put_right_and_said_in_an_event(
+    bench: Bench, damage: dict[str, object] | None, said: str
+) -> None:
+    replica = bench.replica()
+    for _ in range(6):
+        await replica.keeper.turn()
+    before = await bench.stored()
+    if damage is None:
+        await bench.client.delete(SECRETS, PLACE.secret, namespace=PLACE.namespace)
+    else:
+        await bench.client.patch(SECRETS, PLACE.secret, damage, namespace=PLACE.namespace)
+
+    async with EventRecorder(bench.client, "gpu-sharing-webhook") as recorder:
+        replica.keeper._recorder = recorder
+        healed = await replica.keeper.turn()
+        await recorder.drain()
+
+    assert healed.act is Act.HEAL
+    assert (await bench.stored()).current == before.current
+    (event,) = (await bench.client.list(EVENTS, namespace=PLACE.namespace))["items"]
+    assert (event["type"], event["reason"]) == ("Warning", "CertificateSecretRepaired")
+    assert said in event["message"]
 
 
 async def test_a_certificate_that_no_bundle_trusts_is_not_served_and_said(bench: Bench) -> None:
