@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from sharing.api.layout import LayoutEntrySpec
 from sharing.errors import GpuSharingError
 from sharing.migprofile import MigProfile
 from sharing.node.health import HealthPolicy
@@ -23,6 +24,7 @@ from sharing.node.retreat import RetreatPolicy
 from sharing.nvml.codes import Code, RecoveryAction
 from sharing.nvml.simulator import operate
 from sharing.nvml.simulator.state import Failure, Gpu, Machine
+from sharing.share import instance_named
 from tests.support.agent_bench import NodeBench
 
 Entry = dict[str, Any]
@@ -42,10 +44,15 @@ _MIG: Final[dict[str, list[dict[str, int]]]] = {
     "A100-40GB": [{"1g.5gb": 7}, {"3g.20gb": 2}, {"2g.10gb": 1, "1g.5gb": 2}],
 }
 _SMALLEST: Final = {"H100-80GB": "1g.10gb", "A100-40GB": "1g.5gb"}
-_PREFIXES: Final = {
-    "time-slicing": "gpu.sharing/timeslice-",
-    "mps": "gpu.sharing/mps-",
-    "mig": "nvidia.com/mig-",
+_CUTS: Final[dict[str, list[Entry]]] = {
+    "H100-80GB": [
+        {"sizes": {"3g.40gb": 1, "1g.10gb": 3}, "cut": {"3g.40gb": _PARTS[2]}},
+        {
+            "sizes": {"2g.20gb": 2, "1g.10gb": 2},
+            "cut": {"1g.10gb": _PARTS[1], "2g.20gb": _PARTS[3]},
+        },
+    ],
+    "A100-40GB": [{"sizes": {"3g.20gb": 2}, "cut": {"3g.20gb": _PARTS[3]}}],
 }
 _XIDS: Final = (13, 31, 48, 79, 94, 95, 119)
 _CALLS: Final = (
@@ -77,7 +84,9 @@ class _Held:
 
     @property
     def start(self) -> int:
-        return int(self.device.rpartition("-")[2])
+        named = instance_named(self.device)
+        assert named is not None
+        return named[1]
 
 
 @dataclass
@@ -129,7 +138,7 @@ class NodeLife:
             return
         (device,) = (one for holding in held.values() for one in holding.devices)
         got = _Held(device=device, serial=None)
-        if resource.startswith("nvidia.com/mig-"):
+        if instance_named(device) is not None:
             got.serial = self._serial(got)
         self._pods[name] = got
         self._tell(f"pod {name} holds {device} of {resource}")
@@ -302,15 +311,14 @@ class NodeLife:
 
 def layouts_of(board: str) -> list[Entry]:
     """Layouts of a board, as in a GPULayout."""
-    return _PARTS + [{"mode": "mig", "sizes": sizes} for sizes in _MIG[board]]
+    plain: list[Entry] = [{"sizes": sizes} for sizes in _MIG[board]]
+    return _PARTS + [{"mode": "mig", **one} for one in plain + _CUTS[board]]
 
 
 def offer_of(entry: Entry) -> dict[str, int]:
     """What one GPU of a layout offers."""
-    if entry["mode"] == "exclusive":
-        return {"nvidia.com/gpu": 1}
-    prefix = _PREFIXES[entry["mode"]]
-    return {f"{prefix}{size}": count for size, count in entry["sizes"].items()}
+    layout = LayoutEntrySpec.model_validate(entry).to_layout()
+    return {share_class.resource_name: count for share_class, count in layout.shares}
 
 
 _STEPS: Final[dict[Callable[[NodeLife], Awaitable[None]], int]] = {
