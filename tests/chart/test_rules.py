@@ -349,6 +349,21 @@ def test_the_agent_runs_on_managed_nodes_only() -> None:
     assert spec["nodeSelector"][MANAGED_LABEL] == "true"
 
 
+def test_roles_for_people_read_only_and_are_bound_to_nobody() -> None:
+    roles = [
+        each
+        for each in rendering.objects("default")
+        if each["metadata"]["labels"].get("app.kubernetes.io/component") == "people"
+    ]
+    bound = {each["roleRef"]["name"] for each in rendering.objects("default") if "roleRef" in each}
+
+    assert {each["metadata"]["name"] for each in roles} == {"gpu-sharing-view", "gpu-sharing-top"}
+    for role in roles:
+        verbs = {verb for rule in role["rules"] for verb in rule["verbs"]}
+        assert verbs <= {"get", "list", "watch"}
+        assert role["metadata"]["name"] not in bound
+
+
 # -- availability and form
 
 
