@@ -51,8 +51,9 @@ class Admissions:
         """Around the answer to GetPreferredAllocation or Allocate."""
         self._answering += 1
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._no_list.wait(), self._list_s)
+            if not self._no_list.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._no_list.wait(), self._list_s)
             yield
         finally:
             self._answering -= 1
