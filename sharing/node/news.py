@@ -5,13 +5,14 @@ Only what changed is told, so that a state which lasts is one Event and not one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sharing.layout import GpuLayout
 from sharing.mps.daemons import DaemonPhase
 from sharing.node.checkpoint import PodName
+from sharing.node.clientlists import Disputed, Known
 from sharing.node.diagnosis import health_changes
 from sharing.node.doubles import Double, doubles
 from sharing.node.infirmary import CoTenantsEnded
@@ -51,6 +52,7 @@ def news(
             for one in held_twice(before, after)
         ),
         *_of_daemons(before, after),
+        *_of_clients(before, after),
     ]
     known = {each.gpu.uuid: each for each in before.gpus}
     for each in after.gpus:
@@ -138,6 +140,29 @@ def _of_gpu(before: GpuReport | None, after: GpuReport) -> Iterator[News]:
         )
     if after.note and (before is None or before.note != after.note):
         yield News(reason="MigProfileRenamed", message=f"{name}: {after.note}", warning=True)
+
+
+def _of_clients(before: NodeReport, after: NodeReport) -> Iterator[News]:
+    """Clients of MPS that no daemon of ours knows, for as long as counts."""
+    told, now = (_unknown(one.accounts.disputed) for one in (before, after))
+    for device in sorted(now):
+        if new := sorted(now[device] - told.get(device, set())):
+            pids = ", ".join(map(str, new))
+            yield News(
+                reason="MpsClientsDisputed",
+                message=f"processes that use {device} through MPS are no clients of its daemon, so "
+                f"no limit of a share holds for them: {pids}; end the other MPS daemon that they "
+                "came by",
+                warning=True,
+            )
+
+
+def _unknown(disputed: Iterable[Disputed]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for one in disputed:
+        if one.lasting and one.known is Known.DRIVER:
+            found.setdefault(one.device, set()).add(one.pid)
+    return found
 
 
 def _of_daemons(before: NodeReport, after: NodeReport) -> Iterator[News]:

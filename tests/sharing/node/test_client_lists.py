@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharing.node.clientlists import ClientLists, Disputed, Known, disputed
+from sharing.node.news import news
+from sharing.node.status import NodeReport
+from sharing.node.usage import Accounts
 
 PIDS = st.frozensets(st.integers(1, 9))
 
@@ -60,3 +63,19 @@ def test_each_process_that_one_list_names_alone_is_told_once(
     assert {one.pid for one in found if one.known is Known.DRIVER} == driver - daemon
     assert {one.pid for one in found if one.known is Known.DAEMON} == daemon - driver
     assert len(found) == len(driver ^ daemon)
+
+
+def test_clients_that_no_daemon_of_ours_knows_are_an_event_once() -> None:
+    def report(*found: Disputed) -> NodeReport:
+        return NodeReport(accounts=Accounts(disputed=found))
+
+    def one(pid: int, known: Known = Known.DRIVER, *, lasting: bool = True) -> Disputed:
+        return Disputed(device="GPU-a", pid=pid, known=known, since=0.0, lasting=lasting)
+
+    (told,) = news(report(), report(one(4), one(5), one(6, Known.DAEMON), one(7, lasting=False)))
+    assert (told.reason, told.warning) == ("MpsClientsDisputed", True)
+    assert "processes that use GPU-a through MPS are no clients of its daemon" in told.message
+    assert ": 4, 5; end the other MPS daemon" in told.message
+    assert news(report(one(4), one(5)), report(one(4))) == ()
+    (again,) = news(report(one(4)), report(one(4), one(8)))
+    assert ": 8; " in again.message
