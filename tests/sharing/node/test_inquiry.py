@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,6 +133,32 @@ async def test_what_an_ended_pod_held_is_given_on_though_the_checkpoint_names_it
     assert first["metadata"]["uid"].encode() in before
     assert second["status"]["phase"] == "Running"
     assert device_of(bench, "second") == device
+
+
+async def test_pods_come_and_go_rightly_at_a_kubelet_that_always_loses_count() -> None:
+    """As many as there are shares, and nobody is refused or shares with another."""
+    draw, slices = random.Random(13), "gpu.sharing/timeslice-1of4"
+    async with node_bench("1xH100-80GB") as bench:
+        await bench.start_controller()
+        await bench.layout({"gpus": "all", "mode": "time-slicing", "sizes": {"1of4": 4}})
+        await bench.start_agent()
+        await bench.until_allocatable({slices: 4})
+        alive: list[str] = []
+        for step in range(24):
+            if len(alive) == 4 or (alive and draw.random() < 0.4):
+                gone = alive.pop(draw.randrange(len(alive)))
+                await bench.delete_pod(gone)
+                await bench.until(bench.pods, partial(ended, bench, gone), lambda: "still there")
+            else:
+                bench.kubelet.lose_count()
+                pod = await bench.run_pod(f"p{step}", slices)
+                assert pod["status"]["phase"] == "Running", pod["status"]
+                alive.append(f"p{step}")
+            assert len({device_of(bench, name) for name in alive}) == len(alive)
+
+
+def ended(bench: NodeBench, pod: str) -> bool:
+    return not bench.phase(pod)
 
 
 async def test_a_kubelet_that_does_not_tell_of_one_pod_is_believed_and_the_harm_is_told() -> None:
