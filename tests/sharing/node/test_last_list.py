@@ -17,7 +17,7 @@ from sharing.nvml.codes import Code
 from sharing.nvml.simulator import operate
 from sharing.nvml.simulator.state import Failure
 from tests.support.agent_bench import NodeBench, node_bench
-from tests.support.plugin_bindings import gpu_uuid, mig, mps, slice_, whole
+from tests.support.plugin_bindings import gpu_uuid, mig, mig_uuid, mps, slice_, whole
 from tests.support.plugin_waiting import eventually
 
 EVERYTHING = Told(
@@ -46,6 +46,14 @@ def test_after_a_reboot_no_mig_share_is_told_since_its_instance_is_gone(tmp_path
     recalled = last(tmp_path, "two").recall()
     assert {one.gpu_uuid for one in recalled.listed} == {gpu_uuid(0), gpu_uuid(2), gpu_uuid(3)}
     assert recalled.held == ()
+
+
+def test_after_a_reboot_no_part_of_an_instance_is_told_either(tmp_path: Path) -> None:
+    cut = replace(slice_(5, 0), device_id=f"{mig(5, 0).device_id}::0", visible=mig_uuid(5))
+    last(tmp_path).keep(Told(listed=(slice_(2, 0), cut), held=(cut,)))
+    assert last(tmp_path).recall().listed == (slice_(2, 0), cut)
+    recalled = last(tmp_path, "two").recall()
+    assert recalled == Told(listed=(slice_(2, 0),))
 
 
 def test_a_restart_does_not_whitewash_what_was_ill(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ One node lives always; what else may happen to one is played with ``GPU_SHARING_
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +102,9 @@ async def check_daemons(node: NodeBench) -> None:
     daemons = node.agent._daemons.states()
     assert len(daemons) == 2
     assert all(one.ready and one.device_uuid.startswith("MIG-") for one in daemons)
+    for one in daemons:
+        env = Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0")
+        assert f"CUDA_VISIBLE_DEVICES={one.device_uuid}".encode() in env
     assert node.machine().gpus[0].compute_mode == 0, "the driver refuses another one in MIG mode"
     said = await control(node, daemons[0].device_uuid).ask(
         "get_default_active_thread_percentage\nget_default_device_pinned_mem_limit 0"
@@ -227,6 +232,30 @@ async def test_processes_of_an_instance_are_put_down_to_the_pods_that_share_it()
 
         await eventually(seen)
         assert agent.report.accounts.strangers == {}
+
+
+@PATIENT
+async def test_limits_of_the_driver_are_not_set_for_parts_of_instances() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        node.store().change(lambda machine: (replace(machine, driver_version="615.10"), None))
+        await serve(node, enforce_memory=True)
+        pod = await node.run_pod("turns", TURNS)
+        share = await until_held(node)
+        start = int(share.id.rpartition("::")[0].rpartition("-")[2])
+        instance = next(one for one in node.machine().gpus[0].instances if one.start == start)
+        uid = str(pod["metadata"]["uid"]).replace("-", "_")
+        node.store().change(
+            lambda machine: operate.start_process(
+                machine,
+                "0",
+                gi_id=instance.id,
+                cgroup=f"/kubepods.slice/kubepods-pod{uid}.slice/crio-{'a' * 64}.scope",
+            )
+        )
+        assert node.agent is not None
+        agent = node.agent
+        await eventually(lambda: any(one.pids for one in agent.report.accounts.uses.values()))
+        assert node.machine().gpus[0].memory_limits == ()
 
 
 @PATIENT
