@@ -8,6 +8,7 @@ network and folders.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -120,6 +121,30 @@ class Programs:
     def _field(self, source: Mapping[str, Any]) -> str:
         known = {"spec.nodeName": self._box.node, "metadata.namespace": rendering.NAMESPACE}
         return known[source["fieldRef"]["fieldPath"]]
+
+
+def verified(box: Box) -> str:
+    """What the pod of ``helm test`` says, under its account; without the Service, for want of DNS.
+
+    Raises:
+        AssertionError: It says no.
+    """
+    shown = HELM.run("get", "hooks", "gpu-sharing", *where(box.access))
+    assert shown.returncode == 0, shown.stderr
+    (pod,) = [each for each in yaml.safe_load_all(shown.stdout) if each]
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (container,) = pod["spec"]["containers"]
+    words = [word for word in container["args"] if not word.startswith("--connect=")]
+    path = installing.bound_account(box.access, pod["spec"]["serviceAccountName"], box.node)
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", *words, "--kubeconfig", str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_START_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @contextmanager

@@ -72,6 +72,7 @@ async def test_a_release_is_installed_upgraded_twice_and_removed(
         programs.start(name)
     with release.endpoint(box), release.tenant(box, "mps") as tenant:
         await _serves(admin, tenant, "first")
+        assert release.verified(box) == "verified: every caller accepts what is served\n"
         await _upgrade_under_way(box, admin, tenant, (*values, "--set", "webhook.hideGPUs=true"))
         programs.stop("webhook")
         await _only_gpu_pods_wait(admin, tenant)
