@@ -96,15 +96,19 @@ async def check_container(node: NodeBench, share: ObservedShare) -> None:
     assert pipe in {one.container_path for one in view.mounts}
 
 
+def visible_to(pid: int | None) -> str:
+    """What a process was told to use."""
+    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(each.split("=", 1) for each in variables if each)["CUDA_VISIBLE_DEVICES"]
+
+
 async def check_daemons(node: NodeBench) -> None:
     """Each MIG device has a daemon of its own, with the limits of the instance."""
     assert node.agent is not None
     daemons = node.agent._daemons.states()
     assert len(daemons) == 2
     assert all(one.ready and one.device_uuid.startswith("MIG-") for one in daemons)
-    for one in daemons:
-        env = Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0")
-        assert f"CUDA_VISIBLE_DEVICES={one.device_uuid}".encode() in env
+    assert all(visible_to(one.pid) == one.device_uuid for one in daemons)
     assert node.machine().gpus[0].compute_mode == 0, "the driver refuses another one in MIG mode"
     said = await control(node, daemons[0].device_uuid).ask(
         "get_default_active_thread_percentage\nget_default_device_pinned_mem_limit 0"
