@@ -29,6 +29,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.certificates.campaign import FULL, QUICK, Campaign, Size
+from benchmarks.certificates.cpu import per_review_ms
 from benchmarks.certificates.figures import EMPTIED, figures
 from benchmarks.certificates.scene import API_FLAGS, Scene
 from benchmarks.certificates.verdict import explained, faults
@@ -101,6 +102,7 @@ def _found(campaign: Campaign) -> dict[str, Any]:
         untrusted_handshakes=len(observer.violations),
         violations=observer.violations[:10],
         requests="create pods as a dry run",
+        cpu_ms_per_review=per_review_ms(campaign.phases),
         api_server_lag_longest_s=round(observer.longest_lag_s, 2),
         failed=explained(failed, observer.changes),
         load_average=round(os.getloadavg()[0], 1),

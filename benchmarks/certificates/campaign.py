@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.certificates import events
 from benchmarks.certificates.counts import failures
+from benchmarks.certificates.cpu import used
 from benchmarks.certificates.kills import POINTS, Kills
 from benchmarks.certificates.load import Seen
 from benchmarks.certificates.times import ASKED, BRIEF, SHORT_LIVED, UNHURRIED, Times
@@ -84,6 +86,7 @@ class Phase:
         seen: What callers saw.
         counted: What the API server counted.
         extra: What the phase itself measured.
+        ticks: What API server, etcd and the callers used of a processor.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Phase:
     seen: Seen
     counted: Counter[str]
     extra: dict[str, Any]
+    ticks: Counter[str] = field(default_factory=Counter)
 
     @property
     def failed(self) -> int:
@@ -174,7 +178,7 @@ class Campaign:
     async def _phase(self, name: str, work: Work) -> None:
         scene, loop = self.scene, asyncio.get_running_loop()
         await scene.counts.read()
-        before, began_s = scene.counts.total, loop.time()
+        before, began_s, cost = scene.counts.total, loop.time(), self._cost()
         self.load.start()
         extra = await work()
         took_s = loop.time() - began_s
@@ -184,7 +188,7 @@ class Campaign:
         counted = scene.counts.total - before
         phase = Phase(
             name=name, replicas=len(scene.serving()), took_s=took_s, seen=seen, counted=counted,
-            extra=extra,
+            extra=extra, ticks=self._cost() - cost,
         )  # fmt: skip
         self.phases.append(phase)
         self.done()
@@ -192,6 +196,9 @@ class Campaign:
             f"{name}: {took_s:.0f} s, {phase.reviews} reviews "
             f"({phase.reviews / phase.up_s:.0f}/s), {phase.failed} failed {extra or ''}"
         )
+
+    def _cost(self) -> Counter[str]:
+        return used({**self.scene.plane.pids(), "callers": os.getpid()})
 
     @property
     def rotations(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks.certificates.campaign import FULL, QUICK, Phase
 from benchmarks.certificates.counts import counted, failures
+from benchmarks.certificates.cpu import per_review_ms, used
 from benchmarks.certificates.figures import EMPTIED, figures
 from benchmarks.certificates.kills import POINTS, STEPS
 from benchmarks.certificates.load import Seen
@@ -91,6 +93,17 @@ def test_a_campaign_names_what_it_did_not_show() -> None:
         "fewer than 50 rotations",
         "not every kill was made",
     ]
+
+
+def test_costs_are_told_by_program_and_leave_out_restarts() -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    steady = replace(phase("rotations"), ticks=Counter({"etcd": ticks // 10, "callers": ticks}))
+    away = replace(phase("etcd restarts"), extra={"away_s": 1.0}, ticks=Counter({"etcd": 99}))
+    began = used({"own": os.getpid(), "gone": 2**30})
+
+    assert per_review_ms([steady, away]) == {"callers": 10.0, "etcd": 1.0}
+    assert began["own"] > 0
+    assert began["gone"] == 0
 
 
 def test_rates_leave_out_the_time_without_an_api_server() -> None:
