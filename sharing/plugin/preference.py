@@ -5,7 +5,8 @@ nobody knows are the last choice, and a GPU without a known place spoils nothing
 
 Whole GPUs: the set whose worst pair is closest, then whose pairs are closest in sum, then the one
 that leaves the largest blocks of close GPUs whole (the buddy rule: NUMA nodes first, then PCIe
-switches and NVLink islands). Shares: fullest or emptiest GPU first, and different GPUs for several.
+switches and NVLink islands). Shares: fullest or emptiest GPU first, then MIG instance where they
+are cut from some, and different GPUs for several.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 from sharing.mode import Mode
 from sharing.plugin.binding import ShareBinding
 from sharing.plugin.settings import Packing
+from sharing.share import place_of
 
 Links = Mapping[frozenset[str], int]
 """Closeness of two GPUs by their UUIDs, higher is closer; a missing pair counts as 0."""
@@ -74,29 +76,32 @@ def _shares(
     known: Mapping[str, ShareBinding],
     packing: Packing,
 ) -> list[str]:
-    left = Counter(known[one].gpu_uuid for one in free)
-    touched = Counter(known[one].gpu_uuid for one in must if one in known)
+    left = Counter(spot for one in free for spot in _spots(known[one]))
+    touched = Counter(spot for one in must if one in known for spot in _spots(known[one]))
     rest, chosen = list(free), []
     for _ in range(count):
         best = min(rest, key=lambda one: _share_rank(known[one], left, touched, packing))
         rest.remove(best)
         chosen.append(best)
-        left[known[best].gpu_uuid] -= 1
-        touched[known[best].gpu_uuid] += 1
+        left.subtract(_spots(known[best]))
+        touched.update(_spots(known[best]))
     return chosen
 
 
+_Spot = tuple[bool, str]
+
+
+def _spots(binding: ShareBinding) -> tuple[_Spot, _Spot]:
+    """The GPU that a share is on, and what it is cut from: the same GPU or a MIG instance."""
+    return (False, binding.gpu_uuid), (True, place_of(binding.device_id))
+
+
 def _share_rank(
-    binding: ShareBinding, left: Counter[str], touched: Counter[str], packing: Packing
-) -> tuple[bool, int, int, str, tuple[int, str]]:
-    free_here = left[binding.gpu_uuid]
-    return (
-        not binding.healthy,
-        touched[binding.gpu_uuid],
-        free_here if packing is Packing.PACK else -free_here,
-        binding.gpu_uuid,
-        _natural(binding.device_id),
-    )
+    binding: ShareBinding, left: Counter[_Spot], touched: Counter[_Spot], packing: Packing
+) -> tuple[Any, ...]:
+    sign = 1 if packing is Packing.PACK else -1
+    by_spot = [(touched[spot], sign * left[spot], _natural(spot[1])) for spot in _spots(binding)]
+    return (not binding.healthy, *by_spot, _natural(binding.device_id))
 
 
 def _natural(device_id: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given
@@ -101,6 +102,19 @@ def test_several_shares_go_to_different_gpus() -> None:
 def test_share_two_comes_before_share_ten() -> None:
     shares = known(*(slice_(0, number, parts=16) for number in (10, 2)))
     assert prefer(sorted(shares), [], 1, known=shares) == (slice_(0, 2).device_id,)
+
+
+def test_parts_of_mig_instances_are_packed_and_spread_by_instance() -> None:
+    parts = [
+        replace(slice_(0, 0), device_id=f"{gpu_uuid(0)}::2g.20gb-{start}::{number}")
+        for start in (0, 2)
+        for number in (0, 1)
+    ]
+    ids = [one.device_id for one in parts]
+    free = ids[:2] + ids[3:]  # one of the second instance is held
+    assert prefer(free, [], 1, known=known(*parts)) == (ids[3],)
+    assert prefer(free, [], 1, known=known(*parts), packing=Packing.SPREAD) == (ids[0],)
+    assert prefer(ids, [], 2, known=known(*parts)) == (ids[0], ids[2])
 
 
 def test_mig_shares_are_packed_by_gpu() -> None:
