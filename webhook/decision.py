@@ -212,5 +212,6 @@ def _decided(ask: Ask, found: Solved, profile: SharingProfile) -> Decided:
         resources=ask.resources,
         profile=profile.name,
         reason=found.reason,
+        least_memory_mib=found.least_memory_mib,
     )
     return Decided(ask=ask, grant=grant, solved=found)

@@ -35,9 +35,12 @@ class Grant:
     """The SharingProfile that decided."""
     reason: str
     """Why it became this class."""
+    least_memory_mib: int | None = None
+    """What shares of the class must have on the pod's node, where the pod was bound to that."""
 
     def to_json(self) -> dict[str, Any]:
         """The grant as one member of the record."""
+        least = self.least_memory_mib
         return {
             "container": self.container,
             "resource": self.resource,
@@ -46,6 +49,7 @@ class Grant:
             "resources": dict(self.resources),
             "profile": self.profile,
             "reason": self.reason,
+            **({} if least is None else {"leastMemoryMiB": least}),
         }
 
 
@@ -57,6 +61,7 @@ class Recorded:
     count: int
     request: str
     resources: Mapping[str, str] = field(hash=False)
+    least_memory_mib: int | None = None
 
 
 def render_grants(grants: Iterable[Grant]) -> str:
@@ -98,4 +103,11 @@ def _claim(entry: object) -> Recorded | None:
     texts = {key: value for key, value in resources.items() if isinstance(value, str)}
     if len(texts) != len(resources):
         return None
-    return Recorded(resource=resource, count=count, request=request, resources=texts)
+    least = entry.get("leastMemoryMiB")
+    return Recorded(
+        resource=resource,
+        count=count,
+        request=request,
+        resources=texts,
+        least_memory_mib=least if type(least) is int else None,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from webhook.container import Container, mapping
 from webhook.decision import Decided, decide
 from webhook.errors import PolicyError, RequestError
 from webhook.foreign import vocabulary_of
-from webhook.grant import render_grants
+from webhook.grant import Recorded, read_record, render_grants
 from webhook.guard import check_pod
 from webhook.keys import is_status, our_keys
 from webhook.nearmiss import near_labels
@@ -89,7 +89,8 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
     if profile.places:
         operations += placement.place(spec, profile)
         warnings += map(explain.clipped, placement.overridden(spec, profile))
-    operations += placement.require(spec, placement.memory_requirements(decision.decided))
+    memory = placement.memory_requirements(decision.decided)
+    operations += placement.require(spec, memory, placement.outdated(_recorded(pod), memory))
     grants = tuple(one.grant for one in decision.decided)
     forged = [key for key in request.keys.status if key != GRANTS_ANNOTATION]
     operations += rewrite.annotate(pod, {GRANTS_ANNOTATION: render_grants(grants)}, forged)
@@ -106,6 +107,12 @@ def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory |
             "grants": ", ".join(f"{g.container}={g.resource}" for g in grants),
         },
     )
+
+
+def _recorded(pod: dict[str, Any]) -> Iterable[Recorded]:
+    """What the pod's own record claims."""
+    annotations = mapping(mapping(pod, "metadata"), "annotations")
+    return read_record(annotations.get(GRANTS_ANNOTATION)).values()
 
 
 def _give(

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.judging import H100_MIB, container, inventory, judge, pod, profile, resources_of
+from sharing.inventory import Inventory
+from tests.support.judging import (
+    H100_MIB,
+    H100S,
+    container,
+    inventory,
+    judge,
+    pod,
+    profile,
+    resources_of,
+)
 
 GPU = "nvidia.com/gpu"
 HALVES = inventory(
     ("gpu.sharing/mps-1of2", H100_MIB // 2, 500), ("nvidia.com/mig-2g.20gb", 20096, 286)
 )
+ZONED = Inventory(tuple(replace(node, labels={"zone": "a"}) for node in H100S.nodes))
 MOVING = profile(mode="mps", compatibility=["hami", "kai", "aliyun", "volcano"])
 
 
@@ -121,3 +133,49 @@ def test_a_size_that_gives_way_to_a_fraction_is_told() -> None:
     verdict, _ = judge(pod(container(limits=limits)), MOVING)
     told = "nvidia.com/gpumem: 3000 is not carried over: nvidia.com/gpu: 500m says the size"
     assert told in verdict.warnings
+
+
+def terms_of(manifest: dict[str, Any]) -> Any:
+    node = manifest["spec"].get("affinity", {}).get("nodeAffinity", {})
+    return node.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms")
+
+
+def above(label: str, mib: int) -> dict[str, Any]:
+    return {"key": f"gpu.sharing/{label}.memory-mib", "operator": "Gt", "values": [str(mib - 1)]}
+
+
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+
+
+@pytest.mark.parametrize("own", [[], [ZONE]])
+def test_a_pod_that_comes_back_under_another_policy_is_not_bound_to_the_share_before(
+    own: list[dict[str, Any]],
+) -> None:
+    # bank-vaults#1352, velero#6384: restored as it was, it would wait for nodes of both classes.
+    asking = pod(container(), annotations={"gpu.sharing/memory": "12Gi"})
+    if own:
+        term = {"nodeSelectorTerms": [{"matchExpressions": own}]}
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        asking["spec"]["affinity"] = {"nodeAffinity": {key: term}}
+    _, first = judge(asking, "mps", ZONED)
+    assert terms_of(first) == [{"matchExpressions": [*own, above("mps-1of4", 12 * 1024)]}]
+    _, moved = judge(first, "mig", ZONED)
+    assert terms_of(moved) == [{"matchExpressions": [*own, above("mig-2g.20gb", 12 * 1024)]}]
+    first["metadata"]["annotations"]["gpu.sharing/memory"] = "6Gi"
+    _, smaller = judge(first, "mps", ZONED)
+    assert terms_of(smaller) == [{"matchExpressions": [*own, above("mps-1of8", 6 * 1024)]}]
+    del first["metadata"]["annotations"]["gpu.sharing/memory"]
+    first["metadata"]["annotations"]["gpu.sharing/fraction"] = "1/2"
+    _, free = judge(first, "mps", ZONED)
+    assert terms_of(free) == ([{"matchExpressions": own}] if own else None)
+
+
+def test_conditions_on_memory_that_the_author_wrote_stay() -> None:
+    mine = above("mps-1of4", 16 * 1024)
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"nodeAffinity": {key: {"nodeSelectorTerms": [{"matchExpressions": [mine]}]}}}
+    plain = pod(container(limits={GPU: "1"}), affinity=affinity)
+    assert terms_of(judge(plain, "mps")[1]) == [{"matchExpressions": [mine]}]
+    asking = pod(container(), annotations={"gpu.sharing/memory": "12Gi"}, affinity=affinity)
+    both = [mine, above("mps-1of4", 12 * 1024)]
+    assert terms_of(judge(asking, "mps")[1]) == [{"matchExpressions": both}]
