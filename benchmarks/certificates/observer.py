@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 NAME: Final = f"{SERVICE}.{NAMESPACE}.svc"
 _PERIOD_S: Final = 0.1
 _TIMEOUT_S: Final = 3.0
+_PROOF_S: Final = 1.0
+"""A look that took as long as the shortest wait for API servers proves nothing: what it met may
+have been trusted, served and forgotten meanwhile."""
 
 
 class Observer:
@@ -43,6 +46,7 @@ class Observer:
         self._client = client
         self._backends = backends
         self.handshakes = 0
+        """Those that proved something."""
         self.most_authorities = 0
         self.served: set[int] = set()
         """Serial numbers of all certificates that were seen."""
@@ -77,6 +81,7 @@ class Observer:
         """Once at every replica."""
         excuses = self._excuses
         await self._measure_lag()
+        began_s = asyncio.get_running_loop().time()
         before = await self._bundles()
         shown = await asyncio.gather(*(self._shown(one) for one in self._backends()))
         after = await self._bundles()
@@ -84,20 +89,18 @@ class Observer:
         for name, certificate in shown:
             if certificate is not None:
                 self._note(f"{name} serves one of", _short(certificate.issuer))
-        if self._excused or excuses != self._excuses:
-            return
+        took_s = asyncio.get_running_loop().time() - began_s
+        proves = not self._excused and excuses == self._excuses and took_s < _PROOF_S
         for name, certificate in shown:
             if certificate is None:
                 continue
-            self.handshakes += 1
             self.served.add(certificate.serial_number)
-            for when, bundles in (("before", before), ("after", after)):
-                for bundle in bundles:
-                    if not any(vouches(authority, certificate) for authority in bundle):
-                        self.violations.append(
-                            f"{name} serves {certificate.serial_number:x}, which a bundle of "
-                            f"{len(bundle)} did not trust just {when}"
-                        )
+            if proves:
+                self.handshakes += 1
+                self.violations += (
+                    f"{name} serves {certificate.serial_number:x}, {what}"
+                    for what in untrusted(certificate, before, after)
+                )
 
     def _note(self, about: str, what: str) -> None:
         if self._last.get(about) != what:
@@ -131,6 +134,25 @@ class Observer:
             )
         except GpuSharingError:
             return backend.name, None  # it starts, it ends, or it has nothing to show yet
+
+
+def untrusted(
+    certificate: x509.Certificate,
+    before: Iterable[list[x509.Certificate]],
+    after: Iterable[list[x509.Certificate]],
+) -> list[str]:
+    """By which bundles nobody trusted a certificate that was shown between two readings (pure).
+
+    A bundle that was empty before says nothing: the very first certificate is served as soon as it
+    is trusted, since nobody is served till then.
+    """
+    readings = [("before", bundle) for bundle in before if bundle]
+    readings += [("after", bundle) for bundle in after]
+    return [
+        f"which a bundle of {len(bundle)} did not trust just {when}"
+        for when, bundle in readings
+        if not any(vouches(authority, certificate) for authority in bundle)
+    ]
 
 
 def bundles_of(item: dict[str, Any]) -> list[list[x509.Certificate]]:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from benchmarks.certificates.campaign import FULL, QUICK, Phase
 from benchmarks.certificates.counts import counted, failures
@@ -17,10 +19,12 @@ from benchmarks.certificates.cpu import per_review_ms, used
 from benchmarks.certificates.figures import EMPTIED, figures
 from benchmarks.certificates.kills import POINTS, STEPS
 from benchmarks.certificates.load import Seen
+from benchmarks.certificates.observer import untrusted
 from benchmarks.certificates.scene import Ended
 from benchmarks.certificates.times import ASKED, BRIEF, SHORT_LIVED, UNHURRIED, Times
 from benchmarks.certificates.verdict import explained, faults
 from benchmarks.certificates.wallclock import WallClock, compiler
+from certs.start import fresh_identity
 from certs.step import WRITING
 
 METRICS = """\
@@ -104,6 +108,22 @@ def test_costs_are_told_by_program_and_leave_out_restarts() -> None:
     assert per_review_ms([steady, away]) == {"callers": 10.0, "etcd": 1.0}
     assert began["own"] > 0
     assert began["gone"] == 0
+
+
+def test_what_is_shown_has_to_be_trusted_before_and_after() -> None:
+    now = datetime.now(UTC)
+    own, other = (fresh_identity(["a.b.svc"], now) for _ in range(2))
+    leaf = x509.load_pem_x509_certificate(own.leaf_pem)
+    trusting, strange = ([x509.load_pem_x509_certificate(one.ca_pem)] for one in (own, other))
+
+    assert untrusted(leaf, [trusting], [trusting + strange]) == []
+    assert untrusted(leaf, [[]], [trusting]) == []
+    assert untrusted(leaf, [strange], [trusting]) == [
+        "which a bundle of 1 did not trust just before"
+    ]
+    assert untrusted(leaf, [trusting, trusting], [trusting, []]) == [
+        "which a bundle of 0 did not trust just after"
+    ]
 
 
 def test_rates_leave_out_the_time_without_an_api_server() -> None:
