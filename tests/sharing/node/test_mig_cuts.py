@@ -13,15 +13,23 @@ from typing import Any
 import pytest
 
 from sharing.api.node import GpuNodeStatus, ObservedShare
+from sharing.catalogue import load
+from sharing.layout import GpuLayout
+from sharing.migprofile import MigProfile
+from sharing.mode import Mode
 from sharing.mps.control import MpsControl
 from sharing.mps.program import stand_in
+from sharing.node.clients import mps_to_take_over
 from sharing.node.health import HealthPolicy
+from sharing.node.held import Hold
 from sharing.nvml.simulator import operate
 from sharing.nvml.simulator.state import ProcessKind
 from sharing.plugin.binding import EditSettings
 from sharing.plugin.settings import AnswerSettings, Strategy
 from sharing.quantity import parse_quantity
+from sharing.size import OneOf
 from tests.support.agent_bench import NodeBench, node_bench
+from tests.support.nodeworld import World, bare_gpu
 from tests.support.plugin_waiting import eventually
 
 CUT: dict[str, Any] = {
@@ -260,6 +268,45 @@ async def test_limits_of_the_driver_are_not_set_for_parts_of_instances() -> None
         agent = node.agent
         await eventually(lambda: any(one.pids for one in agent.report.accounts.uses.values()))
         assert node.machine().gpus[0].memory_limits == ()
+
+
+@PATIENT
+async def test_the_daemon_of_an_instance_that_others_destroy_ends_and_another_comes() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await serve(node)
+        victim = next(one for one in node.machine().gpus[0].instances if one.start == 4)
+        assert node.agent is not None
+        daemons = node.agent._daemons
+        before = {one.device_uuid: one.pid for one in daemons.states()}
+
+        node.store().change(lambda machine: operate.destroy_instance(machine, "0", victim.id))
+
+        def made_anew() -> bool:
+            now = {one.device_uuid: one.pid for one in daemons.states() if one.ready}
+            return len(now) == 2 and set(now.values()) != set(before.values())
+
+        await eventually(made_anew)
+        await node.until_allocatable(OFFERED)
+
+
+def test_daemons_are_taken_over_by_what_they_served_or_by_who_is_there() -> None:
+    profile, halves = MigProfile.parse("3g.40gb"), GpuLayout(mode=Mode.MPS, sizes=((OneOf(2), 2),))
+    plain = GpuLayout(mode=Mode.MIG, sizes=((profile, 2),))
+    cut = replace(plain, cuts=((profile, halves),))
+    world = World(gpu=bare_gpu(load().board("H100-80GB")), wanted=cut)
+    world.settle()
+    at = {one.device_id("GPU-0"): one.mig_uuid for one in world.gpu.instances}
+    resource = "team-a.gpu.sharing/mig-3g.40gb.mps-1of4"
+    hold = Hold(device_id="GPU-0::3g.40gb-4::1", resource=resource)
+
+    assert set(mps_to_take_over(world.gpu, (), cut, cut)) == set(at.values())
+    assert mps_to_take_over(world.gpu, (), cut, plain) == {}
+    mine = at["GPU-0::3g.40gb-4"]
+    assert mps_to_take_over(world.gpu, (hold,), cut, plain) == {mine: halves}
+    quarter = GpuLayout(mode=Mode.MPS, sizes=((OneOf(4), 1),))
+    assert mps_to_take_over(world.gpu, (hold,), None, plain) == {mine: quarter}
+    whole = replace(world.gpu, mig_enabled=False, instances=())
+    assert mps_to_take_over(whole, (hold,), None, plain) == {}
 
 
 @PATIENT
