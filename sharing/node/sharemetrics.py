@@ -167,10 +167,12 @@ class ShareMetrics(Collector):
         yield from (given, refused, registered)
 
     def _mechanisms(self) -> Iterator[Metric]:
-        ready = _gauge("mps_daemon_ready", "1 if a GPU's MPS daemon takes clients.", "gpu")
+        ready = _gauge(
+            "mps_daemon_ready", "1 if the MPS daemon of a GPU or MIG device takes clients.", "gpu"
+        )
         starts = CounterMetricFamily(
             f"{_PREFIX}_mps_daemon_starts",
-            "Starts of a GPU's MPS daemon since the agent started.",
+            "Starts of the MPS daemon of a GPU or MIG device since the agent started.",
             labels=["gpu"],
         )
         for state in self._daemons.states():
@@ -203,7 +205,7 @@ def _by_share(shares: tuple[Told, ...]) -> Iterator[Metric]:
             ("memory_limit_bytes", "GPU memory that a share has."),
             ("memory_used_bytes", "GPU memory that the holder's processes use."),
             ("busy_ratio", "Part of its GPU's or MIG instance's time that a share takes."),
-            ("thread_limit_ratio", "Part of the GPU's threads that a client of the share gets."),
+            ("thread_limit_ratio", "Part of its GPU's or MIG instance's threads for one client."),
             ("processes", "Processes of the holder on the GPU."),
             ("mps_clients", "Those of them that are MPS clients."),
             ("over_budget", "1 if the holder uses more memory than the share has, for a while."),
