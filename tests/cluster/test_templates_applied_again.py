@@ -157,3 +157,48 @@ async def test_server_side_after_client_side_conflicts_as_for_any_user(kubectl: 
     again = ("apply", *SERVER_SIDE, "--force-conflicts", "-f", "-")
     await kubectl(*again, stdin=deployment("250m"))
     assert (await stored(kubectl))[:2] == first[:2]
+
+
+@REAL_ONLY
+@pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
+async def test_a_renamed_container_takes_its_fraction_along(
+    kubectl: Kubectl, how: tuple[str, ...]
+) -> None:
+    """kubernetes#64944: apply leaves what a webhook wrote beside a container that goes."""
+    await kubectl("apply", *how, "-f", "-", stdin=deployment("250m"))
+    renamed = deployment("250m").replace('"name": "main"', '"name": "serve"')
+    said = await kubectl("apply", *how, "-f", "-", stdin=renamed)
+    assert "would be denied" not in said
+    limits, annotations, _ = await stored(kubectl)
+    assert limits == {"cpu": "1", GPU: "1"}
+    assert annotations == {"mine": "1", "serve.gpu.sharing/fraction": "0.25"}
+
+
+@REAL_ONLY
+async def test_words_of_ours_where_nobody_reads_them_are_told(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", stdin=deployment(None))
+    said = await kubectl("annotate", "deployment", "web", "gpu.sharing/fraction=1/2")
+    assert "gpu.sharing/fraction is not read here" in said
+    said = await kubectl("run", "x", "--image", "app:1", "--labels", "gpu.sharing/fraction=0.5")
+    assert "label gpu.sharing/fraction is not read: write it as an annotation" in said
+    made = json.loads(deployment("250m"))["spec"]["template"]
+    kept = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "t"}, "template": made}
+    await kubectl("create", "-f", "-", stdin=json.dumps(kept))
+    assert (await kubectl.get("podtemplate", "t"))["template"]["metadata"]["annotations"] == {
+        "mine": "1",
+        KEY: "0.25",
+    }
+
+
+@REAL_ONLY
+async def test_kubectl_debug_works_beside_a_share(kubectl: Kubectl) -> None:
+    """kubernetes#92557; its profile "general" adds SYS_PTRACE (kubernetes/enhancements#2834)."""
+    limits = json.dumps({"spec": {"containers": [
+        {"name": "web", "image": "app:1", "resources": {"limits": {GPU: "1"}}}]}})  # fmt: skip
+    await kubectl("run", "web", "--image", "app:1", "--overrides", limits)
+    await kubectl("debug", "web", "--image", "busybox:1", "--target", "web", "-c", "spy")
+    (spy,) = (await kubectl.get("pod", "web"))["spec"]["ephemeralContainers"]
+    assert spy["securityContext"]["capabilities"]["add"] == ["SYS_PTRACE"]
+    await kubectl("debug", "web", "--image", "busybox:1", "--copy-to", "copy", "-c", "spy")
+    first, _ = (await kubectl.get("pod", "copy"))["spec"]["containers"]
+    assert first["resources"]["limits"] == {"gpu.sharing/mps-1of4": "1"}
