@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -30,11 +33,14 @@ class PluginClient:
     """
 
     def __init__(self, socket: Path) -> None:
+        self._socket = socket
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}")
         self._stub: DevicePluginAsyncStub = DevicePluginStub(self._channel)
         self._unhealthy: dict[str, int] = {}
+        self._heard_at = 0.0
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._listener: threading.Thread | None = None
+        self._lists: grpc.Channel | None = None
 
     @classmethod
     def of(cls, node: NodeBench, resource: str) -> PluginClient:
@@ -52,9 +58,9 @@ class PluginClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        if self._lists is not None and self._listener is not None:
+            self._lists.close()
+            await asyncio.to_thread(self._listener.join)
         await self._channel.close()
 
     async def allocate(self, device_id: str) -> float:
@@ -78,27 +84,41 @@ class PluginClient:
         return took_ms
 
     async def listening(self) -> None:
-        """Open a stream of lists, and wait for the first."""
-        self._task = asyncio.create_task(self._listen())
+        """Open a stream of lists, and wait for the first.
+
+        It is heard in a thread of its own: the embedded kubelet lives in this event loop and
+        takes in the same list, which is no part of what the agent takes.
+        """
+        loop = asyncio.get_running_loop()
+        self._lists = grpc.insecure_channel(f"unix:{self._socket}")
+        lists = DevicePluginStub(self._lists).ListAndWatch(pb.Empty())
+        self._listener = threading.Thread(target=self._listen, args=(loop, lists), daemon=True)
+        self._listener.start()
         async with asyncio.timeout(_PATIENCE_S):
             await self._changed.wait()
 
-    async def until_unhealthy(self, gpu_uuid: str, shares: int) -> None:
-        """Wait for a list in which so many shares of a GPU are unhealthy."""
+    async def until_unhealthy(self, gpu_uuid: str, shares: int) -> float:
+        """Wait for a list in which so many shares of a GPU are unhealthy; when it came."""
         async with asyncio.timeout(_PATIENCE_S):
             while self._unhealthy.get(gpu_uuid, 0) < shares:
                 self._changed.clear()
                 await self._changed.wait()
+        return self._heard_at
 
-    async def _listen(self) -> None:
-        async for message in self._stub.ListAndWatch(pb.Empty()):
-            counts: dict[str, int] = {}
-            for device in message.devices:
-                if device.health != "Healthy":
-                    uuid = device.ID.partition("::")[0]
-                    counts[uuid] = counts.get(uuid, 0) + 1
-            self._unhealthy = counts
-            self._changed.set()
+    def _listen(
+        self, loop: asyncio.AbstractEventLoop, lists: Iterable[pb.ListAndWatchResponse]
+    ) -> None:
+        with suppress(grpc.RpcError):  # cancelled at the end
+            for message in lists:
+                now = time.perf_counter()
+                counts = Counter(
+                    one.ID.partition("::")[0] for one in message.devices if one.health != "Healthy"
+                )
+                loop.call_soon_threadsafe(self._heard, now, counts)
+
+    def _heard(self, at: float, unhealthy: dict[str, int]) -> None:
+        self._heard_at, self._unhealthy = at, unhealthy
+        self._changed.set()
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
