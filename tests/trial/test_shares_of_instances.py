@@ -52,22 +52,21 @@ PODS: Final = (
 async def test_parts_of_mig_instances_are_given_out_and_taken_back(trial: Trial) -> None:
     before = await trial.offered()
     cut = before | {GPU: before[GPU] - 1, HALF: 4, TURNS: 2}
-    async with trial.watched():
-        await lay_out(trial, CUT, *LAYOUT)
-        await trial.counts_agree(lambda offered: offered == cut)
-        async with running(trial, *PODS) as keys:
-            eighth, named, turns = [await checked(trial, key) for key in keys]
-            assert eighth.env["GPU_SHARING_RESOURCE"] == HALF
-            assert named.env["GPU_SHARING_RESOURCE"] == HALF
-            assert turns.env["GPU_SHARING_RESOURCE"] == TURNS
-            assert len({one.env[SHARES_ENV] for one in (eighth, named, turns)}) == 3
-            check_mps(eighth)
-            assert "CUDA_MPS_PIPE_DIRECTORY" not in turns.env
-
-            await lay_out(trial, *LAYOUT)
-            await blocked(trial, keys)
-            assert (await trial.reaches(keys[0], "Running"))["status"]["phase"] == "Running"
-        await trial.counts_agree(lambda offered: offered == before)
+    await lay_out(trial, CUT, *LAYOUT)
+    await trial.counts_agree(lambda offered: offered == cut)
+    async with trial.watched(), running(trial, *PODS) as keys:
+        eighth, named, turns = [await checked(trial, key) for key in keys]
+        assert eighth.env["GPU_SHARING_RESOURCE"] == HALF
+        assert named.env["GPU_SHARING_RESOURCE"] == HALF
+        assert turns.env["GPU_SHARING_RESOURCE"] == TURNS
+        assert len({one.env[SHARES_ENV] for one in (eighth, named, turns)}) == 3
+        check_mps(eighth)
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in turns.env
+    async with running(trial, PODS[0]) as keys:
+        await lay_out(trial, *LAYOUT)
+        await blocked(trial, keys)
+        assert (await trial.reaches(keys[0], "Running"))["status"]["phase"] == "Running"
+    await trial.counts_agree(lambda offered: offered == before)
 
 
 async def lay_out(trial: Trial, *entries: Mapping[str, Any]) -> None:
