@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -24,8 +25,9 @@ from benchmarks.certificates.kills import Kills
 from benchmarks.certificates.load import Load, Seen
 from benchmarks.certificates.scene import API_FLAGS, Scene
 from benchmarks.certificates.wallclock import WallClock
+from sharing.cluster.kind import MUTATING_WEBHOOKS
 from tests.cluster import leftovers
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ETCD, ControlPlane
 
 pytestmark = [
     pytest.mark.cluster("control plane"),
@@ -154,6 +156,23 @@ async def test_a_bundle_that_others_empty_is_whole_again_in_a_moment(scene: Scen
 
     assert min(took_s) < 2.0
     assert scene.observer.violations == []
+
+
+async def test_what_a_replica_asks_for_is_the_cache_that_admission_goes_by(scene: Scene) -> None:
+    """And not what is stored: with an etcd that answers nobody, the cache does."""
+    path = MUTATING_WEBHOOKS.path(name="gpu-sharing")
+    stored = await scene.admin.get(MUTATING_WEBHOOKS, "gpu-sharing")
+    etcd = scene.plane.pids()[ETCD]
+    os.kill(etcd, signal.SIGSTOP)
+    try:
+        cached = await scene.admin.request("GET", path, query={"resourceVersion": "0"})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await scene.admin.request("GET", path)
+    finally:
+        os.kill(etcd, signal.SIGCONT)
+
+    assert cached["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
 
 
 async def test_kill_9_at_each_step_of_a_rotation_leaves_nothing_untrusted(scene: Scene) -> None:
