@@ -114,7 +114,7 @@ def read_keys(annotations: Mapping[str, Any], containers: Collection[str]) -> Po
         if is_status(key) and not (name in containers and short in POD_KEYS):
             status.append(key)
             continue
-        _check_container(key, name, containers)
+        _check_container(key, name, annotations[key], containers)
         by_container.setdefault(name, {})[short] = _read(key, short, annotations[key])
     _check_sizes(pod)
     for asked in by_container.values():
@@ -126,7 +126,7 @@ def _read(key: str, short: str, value: object) -> Written:
     where = f"metadata.annotations[{key}]"
     read = _READERS.get(short)
     if read is None:
-        raise _unknown(where, short)
+        raise _unknown(where, short, value)
     if not isinstance(value, str):
         raise RequestError(
             where,
@@ -162,7 +162,7 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 
 
-def _unknown(where: str, short: str) -> RequestError:
+def _unknown(where: str, short: str, value: object) -> RequestError:
     if short == "profile":
         fix = "put it on the namespace, as a label"
     else:
@@ -170,7 +170,7 @@ def _unknown(where: str, short: str) -> RequestError:
         fix = f"did you mean {PREFIX}/{near[0]}?" if near else "correct or remove it"
     return RequestError(
         where,
-        f"the key {shown(short)} is not known",
+        f"the key {shown(short)} is not known, so {shown(value)} says nothing",
         expected=", ".join(f"{PREFIX}/{key}" for key in POD_KEYS)
         + f", each also as <container>.{PREFIX}/<key>",
         fix=fix,
@@ -178,7 +178,7 @@ def _unknown(where: str, short: str) -> RequestError:
     )
 
 
-def _check_container(key: str, name: str, containers: Collection[str]) -> None:
+def _check_container(key: str, name: str, value: object, containers: Collection[str]) -> None:
     if name == "status" and name in containers:
         raise RequestError(
             f"metadata.annotations[{key}]",
@@ -191,7 +191,7 @@ def _check_container(key: str, name: str, containers: Collection[str]) -> None:
         known = ", ".join(sorted(filter(None, containers))) or "none"
         raise RequestError(
             f"metadata.annotations[{key}]",
-            f"the pod has no container {shown(name)}",
+            f"the pod has no container {shown(name)} that {shown(value)} could be for",
             expected=f"one of its containers: {known}",
             fix="correct the name before the dot",
             example=f"{min(filter(None, containers), default='main')}.{EXAMPLES[FRACTION]}",

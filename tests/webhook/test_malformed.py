@@ -75,6 +75,7 @@ def test_a_malformed_key_is_refused(key: str, value: str, wrong: str) -> None:
     assert verdict.code == 422
     assert verdict.message.startswith(f"pod mps/web: metadata.annotations[{key}]: ")
     assert wrong in verdict.message
+    assert repr(value) in verdict.message
     assert "for example: " in verdict.message
 
 
