@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Iterable
 from typing import Final
 
 import structlog
 
-from sharing.mps.daemons import DaemonState, MpsDaemons
+from sharing.mps.daemons import MpsDaemons
 from sharing.mps.errors import MpsError
 from sharing.node.clientlists import ClientLists, Disputed, disputed
 from sharing.node.gpus import Activity
@@ -49,11 +50,10 @@ class RollCall:
             for gpu, activity in seen
             if activity.processes or gpu.uuid in held
         ]
-        lists = [
-            each
-            for state in self._daemons.states()
-            if state.ready and (each := await self._lists(state, gpus)) is not None
-        ]
+        ready = [state.device_uuid for state in self._daemons.states() if state.ready]
+        # Together: one that hangs costs its own time limit, and not one after the other.
+        asked = await asyncio.gather(*(self._lists(device, gpus) for device in ready))
+        lists = [each for each in asked if each is not None]
         self._at = time.monotonic()
         before = {one for one in self.disputed if one.lasting}
         self.disputed = disputed(
@@ -69,9 +69,8 @@ class RollCall:
                 )
 
     async def _lists(
-        self, state: DaemonState, gpus: Iterable[tuple[GpuState, Collection[GpuProcess]]]
+        self, device: str, gpus: Iterable[tuple[GpuState, Collection[GpuProcess]]]
     ) -> ClientLists | None:
-        device = state.device_uuid
         driver = _driver_list(device, gpus)
         if driver is None:
             return None

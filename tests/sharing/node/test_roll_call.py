@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sharing.board import Placement
 from sharing.catalogue import load
@@ -29,7 +30,7 @@ from sharing.nvml.observed import GpuProcess, ProcessKind
 from sharing.nvml.simulator import operate, state
 from tests.support.agent_bench import DEADLINE_S, node_bench
 from tests.support.nodeworld import bare_gpu
-from tests.support.plugin_mps import QUARTER, QUICK
+from tests.support.plugin_mps import QUARTER, QUICK, Faults
 
 SHARE = "gpu.sharing/mps-1of2"
 CLIENT, OTHER = 7001, 7002
@@ -42,13 +43,15 @@ async def serving(device: str, version: MpsVersion) -> AsyncIterator[MpsDaemons]
     """The daemon of a GPU or MIG device, ready."""
     folder = Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))
     patient = replace(QUICK, answer_s=20, probe_s=60)
-    daemons = MpsDaemons(folder, program=stand_in().speaking(version), patience=patient)
+    program = stand_in({"GPU_SHARING_MPS_FAULTS": str(folder / "faults")}).speaking(version)
+    daemons = MpsDaemons(folder / "mps", program=program, patience=patient)
     wanted = WantedDaemon(device_uuid=device, gpu_uuid="GPU-a", limits=QUARTER, groups=GROUPS)
     try:
         await daemons.apply([wanted])
         assert await daemons.wait_ready(device, DEADLINE_S)
         yield daemons
     finally:
+        (folder / "faults").unlink(missing_ok=True)
         await daemons.stop(leave_running=False)
         shutil.rmtree(folder)
 
@@ -125,6 +128,17 @@ async def test_what_nobody_uses_or_nobody_answers_for_is_not_asked_about() -> No
 
         await roll_call.take([(GPU, idle)], {"GPU-a"})
         assert counted(roll_call) == [(CLIENT, Known.DAEMON)], "the driver hides processes"
+
+
+async def test_a_daemon_that_answers_nonsense_is_not_judged() -> None:
+    async with serving("GPU-a", MpsVersion.V2) as daemons:
+        roll_call = RollCall(daemons, every_s=0.0)
+        Faults(daemons.folders("GPU-a").pipe.parents[2] / "faults").set("refuse")
+        with capture_logs() as told:
+            await roll_call.take([(GPU, running(CLIENT))], ())
+
+    assert roll_call.disputed == ()
+    assert "MPS clients were not listed" in [one["event"] for one in told]
 
 
 async def test_the_agent_tells_of_it() -> None:
