@@ -47,11 +47,14 @@ def judge(
         verdict = denied(error, subject)
     if profile is None or profile.spec.enforcement is Enforcement.ENFORCE:
         return verdict
-    # Nobody else writes our status keys, whether the policy is enforced or not.
-    annotations = mapping(mapping(pod, "metadata"), "annotations")
-    forged = [key for key in our_keys(annotations) if is_status(key)] if annotations else []
-    without = tuple(rewrite.annotate(pod, {}, forged)) if forged else ()
+    without = tuple(rewrite.annotate(pod, {}, _forged(pod)))
     return replace(unenforced(verdict, profile), operations=without)
+
+
+def _forged(pod: dict[str, Any]) -> list[str]:
+    """Status keys on a pod; nobody else writes them, whether a policy is in force or not."""
+    annotations = mapping(mapping(pod, "metadata"), "annotations")
+    return [key for key in our_keys(annotations) if is_status(key)] if annotations else []
 
 
 def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
@@ -62,7 +65,11 @@ def _broken(pod: dict[str, Any], governing: Governing) -> Verdict:
         asks = True
     if asks:
         raise PolicyError("", governing.broken)
-    return ALLOWED
+    forged = _forged(pod)
+    return Verdict(
+        warnings=tuple(map(explain.removed, forged)),
+        operations=tuple(rewrite.annotate(pod, {}, forged)),
+    )
 
 
 def _decide(pod: dict[str, Any], profile: SharingProfile, inventory: Inventory | None) -> Verdict:

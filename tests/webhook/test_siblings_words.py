@@ -106,6 +106,17 @@ def test_what_was_written_for_a_container_goes_with_it(*, renamed: bool) -> None
     assert not any("denied" in warning for warning in verdict.warnings)
 
 
+def test_a_forged_record_goes_where_the_profile_is_gone_too() -> None:
+    # HAMi#3041: with it the accounting resource passes the grants policy, and quota is charged.
+    forged = {"status.gpu.sharing/grants": '[{"container":"main","resource":"gpu.sharing/x"}]'}
+    known = policies(lost={"gpu.sharing/profile": "gone"})
+    for limits in ({"gpu.sharing/milli-gpu": "1000"}, {"cpu": "1"}):
+        manifest = pod(container(limits=limits), annotations=forged)
+        verdict = admit_pod(manifest, "lost", known, H100S)
+        assert apply(verdict, manifest)["metadata"]["annotations"] == {}
+        assert "only gpu-sharing writes it" in verdict.warnings[0]
+
+
 def test_our_own_namespace_is_never_governed_wherever_that_is_asked() -> None:
     # uds-core#1509: what would be denied there is never sent, and the preview says so too.
     assert frozenset(SYSTEM_NAMESPACES) == EXEMPT_NAMESPACES
