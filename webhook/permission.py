@@ -18,8 +18,8 @@ def permitted_modes(ask: Ask, profile: SharingProfile) -> tuple[Mode, ...]:
     Raises:
         PolicyError: The profile forbids the mode, size, MIG profile, pool or amount.
     """
-    most_mib = profile.most_memory_mib
-    if ask.want.memory_mib is not None and most_mib is not None and ask.want.memory_mib > most_mib:
+    most_mib, asked_mib = profile.most_memory_mib, (ask.want.memory_mib or 0) * ask.want.number
+    if most_mib is not None and asked_mib > most_mib:
         raise explain.too_much_memory(ask, most_mib, profile)
     if ask.want.mode is not None:
         _check_mode(ask, ask.want.mode, profile)

@@ -86,6 +86,18 @@ def test_several_shares_that_make_no_share_are_refused_still(
     assert "times as large" in refused.message
 
 
+def test_the_most_memory_bounds_what_a_container_asks_for_in_all() -> None:
+    # HAMi#2468: a bound on each of several is no bound.
+    bounded = profile(mode="mps", memory={"max": "20Gi"})
+    asking = pod(container(limits={GPU: "2"}), annotations={"gpu.sharing/memory": "15Gi"})
+    refused, _ = judge(asking, bounded)
+    assert "it is more than profile policy allows (memory.max); expected at most 20Gi" in (
+        refused.message
+    )
+    asking["metadata"]["annotations"]["gpu.sharing/memory"] = "9Gi"
+    assert given(asking, bounded) == {"gpu.sharing/mps-1of4": "1"}
+
+
 def test_mig_profiles_that_nobody_offers_become_the_one_that_has_both() -> None:
     asking = pod(container(limits={"nvidia.com/mig-1g.10gb": "2"}))
     assert given(asking, "mig", nodes=HALVES) == {"nvidia.com/mig-2g.20gb": "1"}
