@@ -60,3 +60,11 @@ def test_what_an_allowed_size_would_hold_is_never_called_more_than_the_profile_a
     verdict, _ = judge(asks, policy, inventory(("gpu.sharing/mps-1of8", H100_MIB // 8, 125)))
     assert verdict.code == 403
     assert "no ready node offers" in verdict.message
+
+
+def test_several_shares_by_memory_that_no_class_is_are_refused_even_where_pods_may_wait() -> None:
+    """The largest share would be awaited, and have less than was asked for."""
+    asks = pod(container(limits={GPU: "2"}), annotations={"gpu.sharing/memory": "30Gi"})
+    verdict, _ = judge(asks, profile(mode="mps", onUnsatisfiable="admit"))
+    assert verdict.code == 403
+    assert "a container gets one share" in verdict.message
