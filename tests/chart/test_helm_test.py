@@ -42,7 +42,9 @@ def test_a_webhook_with_its_own_certificate_is_judged_by_what_api_servers_trust(
         "connect": f"{HOST}:443",
     }
     pod = pod_of("default")
-    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["helm.sh/hook"] == "test"
+    assert "hook-succeeded" in annotations["helm.sh/hook-delete-policy"], "an uninstall leaves it"
     assert pod["spec"]["serviceAccountName"] == "gpu-sharing-webhook"
     assert pod["spec"]["automountServiceAccountToken"] is True
 
