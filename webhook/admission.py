@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sharing.api.choices import Enforcement
@@ -23,6 +23,8 @@ from webhook.workload import Legalised, keeps_templates, legalise, templates_of
 
 _MOST_JUDGED: Final = 64
 """Templates of one workload that are previewed."""
+_MOST_CONTAINERS: Final = 1024
+"""Their containers in all."""
 _LONGEST_NAME: Final = 253
 """Characters of a name that Kubernetes takes."""
 _NODES: Final = "system:nodes"
@@ -116,7 +118,7 @@ def admit_workload(
     enforced = profile is not None and profile.spec.enforcement is Enforcement.ENFORCE
     subject = f"{workload['kind']} {namespace}/{_name(workload)}"
     stored = legalise(workload, templates, rewrites=enforced)
-    judged = [judge(raw, subject, governing, inventory) for raw in stored.templates[:_MOST_JUDGED]]
+    judged = [judge(raw, subject, governing, inventory) for raw in _judgeable(stored.templates)]
     if profile is not None and profile.spec.workloads == "deny":
         refusal = next((verdict for verdict in judged if not verdict.allowed), None)
         if refusal and not (
@@ -124,6 +126,16 @@ def admit_workload(
         ):
             return refusal
     return _previewed(stored, judged)
+
+
+def _judgeable(templates: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The templates that are previewed: other reviews wait meanwhile."""
+    left = _MOST_CONTAINERS
+    for raw in templates[:_MOST_JUDGED]:
+        left -= len(containers_of(raw))
+        yield raw
+        if left < 0:
+            return
 
 
 def _is_anothers(workload: Mapping[str, Any]) -> bool:

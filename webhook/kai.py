@@ -7,7 +7,7 @@ Source: NVIDIA/KAI-Scheduler, docs/gpu-sharing; the annotations of version 0.18,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ def asked_in_annotations(
             the name.
     """
     asks = {}
-    names = [container.name for container in containers]
+    names = dict.fromkeys(container.name for container in containers)
     found = [key for key in _SIZES if key in annotations]
     if len(found) > 1:
         where = f"metadata.annotations[{found[1]}]"
@@ -52,7 +52,7 @@ def asked_in_annotations(
             where, f"it stands beside {found[0]}", "one of them", "gpu-fraction: '0.5'"
         )
     for key in found:
-        name = str(annotations.get(_CONTAINER, served or (names[0] if names else "")))
+        name = str(annotations.get(_CONTAINER, served or next(iter(names), "")))
         _check_named(_CONTAINER, name, names)
         asks[name] = _asked(annotations, key)
     for key in sorted(annotations):
@@ -119,7 +119,7 @@ def lost_in_annotations(
     return lost
 
 
-def _check_named(key: str, name: str, names: Sequence[str]) -> None:
+def _check_named(key: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         known = ", ".join(filter(None, names)) or "none"
         raise wrong_value(

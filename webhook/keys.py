@@ -23,6 +23,8 @@ from webhook.fraction import parse_fraction
 _POD: Final = PREFIX + "/"
 _STATUS: Final = STATUS_PREFIX + "/"
 _INFIX: Final = "." + PREFIX + "/"
+_MOST: Final = 1024
+"""Keys of one pod that are read: two for each container that may ask."""
 SIZE_KEYS: Final = (FRACTION, MEMORY, MIG_PROFILE)
 """Keys that ask for a share; ``mode`` alone only says how."""
 
@@ -102,6 +104,14 @@ def read_keys(annotations: Mapping[str, Any], containers: Collection[str]) -> Po
     keys = our_keys(annotations)
     if not keys:
         return NO_KEYS
+    if len(keys) > _MOST:
+        raise RequestError(
+            "metadata.annotations",
+            f"{len(keys)} keys stand under {PREFIX}",
+            expected=f"at most {_MOST}",
+            fix="write one key for the pod, or one for each container that asks",
+            example=EXAMPLES[FRACTION],
+        )
     pod: dict[str, Written] = {}
     by_container: dict[str, dict[str, Written]] = {}
     status = []

@@ -6,8 +6,9 @@ asks, it goes to the only app container; with several there is no telling which 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sharing.errors import shown
 from sharing.names import GRANTS_ANNOTATION, MEMORY, MODE
@@ -27,6 +28,9 @@ from webhook.resources import (
     read_resources,
 )
 from webhook.translate import Lost, asked_elsewhere, lost_of
+
+MOST_ASKERS: Final = 512
+"""Containers of one pod that may name GPU resources."""
 
 
 class PodRequest(NamedTuple):
@@ -65,7 +69,7 @@ def read_request(pod: dict[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> Po
     containers = containers_of(pod)
     annotations = mapping(mapping(pod, "metadata"), "annotations")
     keys = read_keys(annotations, {c.name for c in containers}) if annotations else NO_KEYS
-    found = [(container, _resources(container, vocabulary)) for container in containers]
+    found = _read_all(containers, vocabulary)
     counting = tuple(container for container, resources in found if resources.counts)
     near = _near(found, keys, annotations, vocabulary)
     if keys is NO_KEYS and not vocabulary.systems:
@@ -108,6 +112,26 @@ def read_request(pod: dict[str, Any], vocabulary: Vocabulary = OURS_ALONE) -> Po
         lost=lost_of(pod, wanted, asks, foreign, vocabulary=vocabulary),
         near=near,
     )
+
+
+def _read_all(
+    containers: Iterable[Container], vocabulary: Vocabulary
+) -> list[tuple[Container, GpuResources]]:
+    """Each container with what it names; bounded, since other reviews wait meanwhile."""
+    found, naming = [], 0
+    for container in containers:
+        resources = _resources(container, vocabulary)
+        found.append((container, resources))
+        naming += resources is not NO_RESOURCES
+        if naming > MOST_ASKERS:
+            raise RequestError(
+                f"{container.field}.resources",
+                f"more than {MOST_ASKERS} containers of the pod name GPU resources",
+                expected=f"at most {MOST_ASKERS}, which is more than a node has shares",
+                fix="split the pod",
+                example="nvidia.com/gpu: 1",
+            )
+    return found
 
 
 def _near(
@@ -210,7 +234,7 @@ def _ambiguous(key: Written, containers: list[Container]) -> RequestError:
 
 def _check_names(asks: Iterable[Ask], containers: Iterable[Container]) -> None:
     """Grants go by container name, so an asker's name must tell it from all others."""
-    names = [container.name for container in containers]
+    names = Counter(container.name for container in containers)
     for ask in asks:
         name = ask.container.name
         if not name:
@@ -221,7 +245,7 @@ def _check_names(asks: Iterable[Ask], containers: Iterable[Container]) -> None:
                 fix="give it one",
                 example="name: main",
             )
-        if names.count(name) > 1:
+        if names[name] > 1:
             raise RequestError(
                 f"{ask.container.field}.name",
                 f"{shown(name)} names two containers, and one of them asks for a GPU",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from sharing.errors import InputError, ResourceNameError, shown
@@ -22,6 +23,8 @@ from webhook.foreign import OURS_ALONE, Vocabulary
 from webhook.nearmiss import Near, near_resource, of_another
 
 _MOST_STRANGE: Final = 32
+_MOST_NAMED: Final = 32
+"""GPU resources that one container may name; each of them is read, and few are meant."""
 _ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -119,18 +122,17 @@ def _gpu_keys(
     resources = container.get("resources")
     if not isinstance(resources, dict):
         return [], ()
-    found: list[str] = []
-    others: list[str] = []
+    found: dict[str, None] = {}
+    others: dict[str, None] = {}
     for part in (resources.get("limits"), resources.get("requests")):
         if isinstance(part, dict):
             for key in part:
-                if key in _ORDINARY or key in found:
-                    continue
-                is_read = is_gpu_key(key) or (vocabulary.systems and vocabulary.reads(key))
-                (found if is_read else others).append(key)
+                if key not in _ORDINARY and key not in found:
+                    is_read = is_gpu_key(key) or (vocabulary.systems and vocabulary.reads(key))
+                    (found if is_read else others)[key] = None
     # A container names few resources; more are no slip of a person.
-    near = {key: near_resource(key, vocabulary) for key in others[:_MOST_STRANGE]}
-    return found, tuple(one for one in near.values() if one is not None)
+    near = (near_resource(key, vocabulary) for key in islice(others, _MOST_STRANGE))
+    return [*found], tuple(one for one in near if one is not None)
 
 
 def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) -> GpuResources:
@@ -146,6 +148,14 @@ def read_resources(container: Container, vocabulary: Vocabulary = OURS_ALONE) ->
     keys, near = _gpu_keys(container.raw, vocabulary)
     if not keys:
         return GpuResources(near=near) if near else NO_RESOURCES
+    if len(keys) > _MOST_NAMED:
+        raise RequestError(
+            f"{container.field}.resources",
+            f"{len(keys)} GPU resources are named",
+            expected="one",
+            fix="keep the one that is meant",
+            example="nvidia.com/gpu: 1",
+        )
     resources = mapping(container.raw, "resources")
     limits, requests = mapping(resources, "limits"), mapping(resources, "requests")
     named, foreign, none = {}, {}, False

@@ -6,12 +6,15 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from webhook.grant import Grant
 from webhook.patch import PatchOperation
+
+_MOST_WARNINGS: Final = 128
+"""API servers tell 4096 characters of them in all. Source: kubernetes/apiserver, warning.go."""
 
 
 class VerdictKind(StrEnum):
@@ -78,7 +81,7 @@ def render(verdict: Verdict, uid: str) -> dict[str, Any]:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(operations)).decode()
     if verdict.warnings:
-        response["warnings"] = list(verdict.warnings)
+        response["warnings"] = list(verdict.warnings[:_MOST_WARNINGS])
     if verdict.audit_annotations:
         response["auditAnnotations"] = dict(verdict.audit_annotations)
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

@@ -73,6 +73,8 @@ TEMPLATE_PATHS: Final[Mapping[str, tuple[TemplatePath, ...]]] = {
 """Where each kind keeps its templates."""
 
 _DIGITS: Final = 10**9
+_MOST_CONTAINERS: Final = 2048
+"""Of one template that are looked at; the API server refuses fractions in larger ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,9 @@ def legalise(
     operations: list[PatchOperation] = []
     changed = []
     for template in templates:
+        if len(containers_of(template.raw)) > _MOST_CONTAINERS:
+            changed.append(template.raw)
+            continue
         ours = known.get(template.path, {})
         whole = applied.whole_in(template.path) if ours and applied.value else frozenset()
         after, fractions, done = _normalise(template, ours, whole)
@@ -209,7 +214,7 @@ def _normalise(
     before = dict(annotations)
     fractions: dict[str, str] = {}
     operations: list[PatchOperation] = []
-    spec = dict(mapping(raw, "spec"))
+    spec = _with_own_lists(mapping(raw, "spec"))
     containers = containers_of(raw)
     for name in known.keys() - {container.name for container in containers}:
         # The author took the whole container out of the file, or renamed it.
@@ -288,9 +293,14 @@ def _put(spec: dict[str, Any], container: Container) -> None:
     resources = dict(mapping(container.raw, "resources"))
     for part, _ in _amounts(container):
         resources[part] = {**resources[part], GPU: "1"}
-    listed = list(spec[holder])
-    listed[int(index)] = {**container.raw, "resources": resources}
-    spec[holder] = listed
+    spec[holder][int(index)] = {**container.raw, "resources": resources}
+
+
+def _with_own_lists(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a spec whose lists of containers may be changed."""
+    held = ("containers", "initContainers")
+    copied = {key: [*spec[key]] for key in held if isinstance(spec.get(key), list)}
+    return {**spec, **copied}
 
 
 def _says(text: object, part: Fraction) -> bool:

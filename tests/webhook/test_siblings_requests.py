@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,12 @@ from tests.support.judging import (
     inventory,
     judge,
     pod,
+    policies,
     profile,
     resources_of,
 )
+from webhook.admission import admit_pod, admit_workload
+from webhook.verdict import render
 
 GPU = "nvidia.com/gpu"
 HALVES = inventory(
@@ -191,3 +195,43 @@ def test_conditions_on_memory_that_the_author_wrote_stay() -> None:
     asking = pod(container(), annotations={"gpu.sharing/memory": "12Gi"}, affinity=affinity)
     both = [mine, above("mps-1of4", 12 * 1024)]
     assert terms_of(judge(asking, "mps")[1]) == [{"matchExpressions": both}]
+
+
+MANY = 20_000
+
+
+@pytest.mark.parametrize(
+    ("containers", "annotations"),
+    [
+        # istio#34799, #44933: work that grows with the square of what a tenant writes.
+        ([container(f"c{n}", limits={GPU: "1"}) for n in range(MANY)], {}),
+        ([container(limits={f"p{n}.gpu.sharing/mps-1of4": "0" for n in range(MANY)})], {}),
+        ([container()], {f"c{n}.gpu.sharing/fraction": "1/2" for n in range(MANY)}),
+    ],
+)
+def test_a_pod_that_keeps_others_waiting_is_refused_soon(
+    containers: list[dict[str, Any]], annotations: dict[str, str]
+) -> None:
+    began = time.process_time()
+    verdict = admit_pod(pod(*containers, annotations=annotations), "mps", policies(), H100S)
+    assert time.process_time() - began < 1
+    assert verdict.code == 422
+    assert "expected" in verdict.message
+
+
+def test_a_template_of_thousands_of_fractions_is_answered_soon() -> None:
+    quarters = [container(f"c{n}", limits={GPU: "250m"}) for n in range(2000)]
+    spec = {"template": {"spec": {"containers": quarters}}}
+    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec}
+    began = time.process_time()
+    verdict = admit_workload(manifest, "mps", policies(), H100S)
+    assert time.process_time() - began < 1
+    assert len(verdict.operations) == 2000 + 2
+    spec["template"]["spec"]["containers"] = quarters * 2
+    assert admit_workload(manifest, "mps", policies(), H100S).operations == ()
+
+
+def test_no_answer_is_longer_than_what_an_api_server_tells() -> None:
+    named = {f"p{n}.gpu.sharing/mps-1of4": "1" for n in range(1000)}
+    verdict = admit_pod(pod(container(limits=named)), "free", policies(), H100S)
+    assert len(render(verdict, "u")["response"]["warnings"]) == 128
