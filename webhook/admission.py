@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from sharing.api.choices import Enforcement
@@ -111,9 +112,12 @@ def admit_workload(
         before: The object as it was, on UPDATE.
     """
     templates = templates_of(workload, policies.template_paths)
-    governing = policies.profile_for(namespace) if templates else None
-    if governing is None or governing.untouched:
+    if not templates:
         return ALLOWED
+    governing = policies.profile_for(namespace)
+    if governing.untouched:
+        found = (_ungoverned(one.raw, namespace).warnings for one in templates[:_MOST_JUDGED])
+        return Verdict(warnings=tuple(dict.fromkeys(chain.from_iterable(found))))
     profile = governing.profile
     enforced = profile is not None and profile.spec.enforcement is Enforcement.ENFORCE
     subject = f"{workload['kind']} {namespace}/{_name(workload)}"

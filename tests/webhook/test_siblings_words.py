@@ -67,6 +67,19 @@ def test_a_share_that_no_policy_grants_is_told_before_the_api_server_refuses_it(
     assert judge(pod(container(limits={"gpu.sharing/mps-1of4": "0"})), "free")[0].warnings == ()
 
 
+def test_what_no_policy_reads_is_told_when_the_workload_is_applied() -> None:
+    # Its pods are made by a controller, whom warnings tell nothing.
+    manifest = cron_job(container(limits={"gpu.sharing/mps-1of4": "1"}))
+    template = manifest["spec"]["jobTemplate"]["spec"]["template"]
+    template["metadata"] = {"annotations": {"gpu.sharing/mode": "mps"}}
+    verdict = admit_workload(manifest, "free", policies(), H100S)
+    assert verdict.operations == ()
+    assert verdict.warnings == (
+        "gpu.sharing/mode is not read: namespace free has no gpu.sharing/profile label",
+        "gpu.sharing/mps-1of4 is not granted: namespace free has no gpu.sharing/profile label",
+    )
+
+
 def test_a_shared_mig_instance_is_no_misspelt_name() -> None:
     refused, _ = judge(pod(container(limits={"nvidia.com/mig-1g.10gb.shared": "1"})), "mig")
     assert "add nvidia-shared to the profile's compatibility" in refused.message
