@@ -1,7 +1,7 @@
 """An exporter that lists PodResources all the time costs no pod its share, and gives none twice.
 
-Kubelets forget what they assign while somebody lists (kubernetes#137534, seen on 1.37.2): without
-the plugin's advice and refusal the next pod gets a share that another one holds.
+Kubelets forget what they assign while somebody lists and a pod has ended meanwhile
+(kubernetes#137534). Here it happens when it happens; ``test_lost_count`` has it happen.
 """
 
 from __future__ import annotations
