@@ -101,6 +101,8 @@ def _because(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) 
         return "asked for by name" if want.number == 1 else f"{want.number} shares as one"
     if mode is Mode.EXCLUSIVE and want.form is Form.WHOLE:
         return f"whole GPU by profile {profile.name}"
+    if _mig_of(want, mode, profile) is not None:
+        return f"default of profile {profile.name}"
     times = f"{want.number} times " if want.number > 1 else ""
     memory_mib = memory_of(want, profile)
     if memory_mib is not None:
@@ -109,8 +111,6 @@ def _because(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) 
     fraction = fraction_of(want, profile) or Fraction(1)
     exact = share.part == fraction * want.number
     if want.by_default:
-        if mode is Mode.MIG and profile.default_mig_profile is not None:
-            return f"default of profile {profile.name}"
         named = f"default {profile.default_size} of profile {profile.name}"
         return named if exact else f"{named}, rounded up"
     size, cut_from = share.share_class.size, share.share_class.cut_from

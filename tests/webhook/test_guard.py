@@ -249,10 +249,16 @@ def test_what_envfrom_may_bring_is_outspoken_beside_a_share() -> None:
 def test_an_environment_that_speaks_as_old_cuda_images_do_sees_no_gpu() -> None:
     """NVIDIA's runtime: CUDA_VERSION without NVIDIA_VISIBLE_DEVICES means all GPUs."""
     legacy = [{"name": "CUDA_VERSION", "value": "11.0"}]
-    manifest = pod(container(limits=LIMITS, env=legacy), container("other", env=legacy))
+    modern = [{"name": "APP", "value": "1"}, MINE]
+    manifest = pod(
+        container(limits=LIMITS, env=legacy),
+        container("other", env=legacy),
+        container("modern", env=modern),
+    )
     verdict, after = judge(manifest, "mps")
     assert environment(after, 0) == legacy, "a share brings its own variable"
     assert environment(after, 1) == [*legacy, VOID]
+    assert environment(after, 2) == modern
     assert any("other: NVIDIA_VISIBLE_DEVICES set to void" in one for one in verdict.warnings)
 
 

@@ -1,0 +1,116 @@
+"""The smallest share that serves an ask: what it needs of a node, and why it was taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sharing.api.profile import SharingProfile
+from sharing.inventory import Inventory
+from tests.support.judging import H100_MIB, container, inventory, judge, pod, profile, resources_of
+
+GPU = "nvidia.com/gpu"
+PLAIN = {GPU: "1"}
+WHOLE = (GPU, H100_MIB, 1000)
+
+
+def one(limits: dict[str, Any] | None = None, **annotations: str) -> dict[str, Any]:
+    keys = {f"gpu.sharing/{key}": value for key, value in annotations.items()}
+    return pod(container(limits=limits) if limits else container(), annotations=keys)
+
+
+def least_memory(after: dict[str, Any]) -> list[str]:
+    """What the pod's node affinity wants shares to have more of, in MiB."""
+    required = after["spec"]["affinity"]["nodeAffinity"]
+    (term,) = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return [value for one in term["matchExpressions"] for value in one["values"]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "given", "reason"),
+    [
+        (
+            profile(mode="mig", migProfile="2g.20gb", memory={"default": "30Gi"}),
+            "nvidia.com/mig-2g.20gb",
+            "default of profile policy",
+        ),
+        (
+            profile(mode="mps", wholeGPU="keep", memory={"default": "30Gi"}),
+            GPU,
+            "whole GPU by profile policy",
+        ),
+    ],
+)
+def test_a_default_by_memory_binds_no_share_that_is_given_for_another_reason(
+    policy: SharingProfile, given: str, reason: str
+) -> None:
+    """The other modes of the profile need the memory; what has less of it would wait for ever."""
+    verdict, after = judge(one(PLAIN), policy)
+    assert resources_of(after) == {given: "1"}
+    assert verdict.grants[0].reason == reason
+    assert "affinity" not in after["spec"]
+
+
+@pytest.mark.parametrize("modes", [["mps", "mig"], ["time-slicing", "mig"], ["exclusive", "mig"]])
+def test_whatever_mode_is_taken_instead_the_one_before_it_is_named(modes: list[str]) -> None:
+    nodes = inventory(("nvidia.com/mig-3g.40gb", 40448, 496))
+    verdict, _ = judge(one(PLAIN), profile(modes=modes), nodes)
+    assert verdict.grants[0].reason.endswith(f"; no ready node serves it as {modes[0]}")
+
+
+def test_a_default_mig_profile_says_nothing_about_the_other_modes() -> None:
+    policy = profile(modes=["mig", "exclusive"], migProfile="3g.40gb")
+    _, after = judge(one(PLAIN), policy, inventory(WHOLE))
+    assert resources_of(after) == PLAIN
+
+
+def test_one_share_for_several_needs_the_memory_of_all() -> None:
+    _, after = judge(one({GPU: 2}, memory="10Gi"), "mps")
+    assert least_memory(after) == ["20479"]
+
+
+def test_one_share_for_several_may_have_just_their_memory() -> None:
+    nodes = inventory(("gpu.sharing/mps-1of4", 20_000, 250))
+    _, after = judge(one({GPU: 2}, memory="10000Mi"), "mps", nodes)
+    assert resources_of(after) == {"gpu.sharing/mps-1of4": "1"}
+    assert least_memory(after) == ["19999"]
+
+
+def test_each_of_several_whole_gpus_needs_the_memory() -> None:
+    (node,) = inventory(WHOLE, WHOLE).nodes
+    policy = profile(mode="exclusive", multiGPU="exclusive")
+    _, after = judge(one({GPU: 2}, memory="30Gi"), policy, Inventory((node,)))
+    assert resources_of(after) == {GPU: "2"}
+    assert least_memory(after) == ["30719"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (one(PLAIN), "whole GPU by profile exclusive"),
+        (one(memory="30Gi"), "smallest that has 30Gi"),
+        (one(fraction="0.3"), "3/10 of a GPU, rounded up to a whole one"),
+    ],
+)
+def test_a_whole_gpu_is_explained_by_what_was_asked(manifest: dict[str, Any], reason: str) -> None:
+    assert judge(manifest, "exclusive")[0].grants[0].reason == reason
+
+
+def test_one_share_for_several_parts_needs_no_nodes_to_be_known() -> None:
+    _, after = judge(one({GPU: 2}, fraction="0.25"), "mps", None)
+    assert resources_of(after) == {"gpu.sharing/mps-1of2": "1"}
+
+
+@pytest.mark.parametrize("memory", ["1Mi", "10Gi"])
+def test_without_nodes_no_amount_of_memory_is_promised(memory: str) -> None:
+    verdict, _ = judge(one(memory=memory), "mps", None)
+    assert verdict.code == 403
+    assert "no nodes are known" in verdict.message
+
+
+def test_a_share_may_have_just_the_part_that_stands_beside_its_memory() -> None:
+    amounts = {GPU: 1, "nvidia.com/gpumem": 15000, "nvidia.com/gpucores": 25}
+    verdict, after = judge(one(amounts), profile(mode="mps", compatibility=["hami"]))
+    assert resources_of(after) == {"gpu.sharing/mps-1of4": "1"}
+    assert verdict.grants[0].reason == "smallest that has 15000Mi and 1/4 of a GPU"
