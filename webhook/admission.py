@@ -20,7 +20,7 @@ from webhook.policies import Governing, Policies
 from webhook.resources import shares_named
 from webhook.review import Review
 from webhook.verdict import ALLOWED, Verdict
-from webhook.workload import Legalised, keeps_templates, legalise, templates_of
+from webhook.workload import Legalised, legalise, templates_of
 
 _MOST_JUDGED: Final = 64
 """Templates of one workload that are previewed."""
@@ -122,13 +122,17 @@ def admit_workload(
     enforced = profile is not None and profile.spec.enforcement is Enforcement.ENFORCE
     subject = f"{workload['kind']} {namespace}/{_name(workload)}"
     stored = legalise(workload, templates, rewrites=enforced)
-    judged = [judge(raw, subject, governing, inventory) for raw in _judgeable(stored.templates)]
-    if profile is not None and profile.spec.workloads == "deny":
-        refusal = next((verdict for verdict in judged if not verdict.allowed), None)
-        if refusal and not (
-            _is_anothers(workload) or keeps_templates(before, templates, policies.template_paths)
-        ):
-            return refusal
+    subjects = (f"{subject}: {one.field}" if len(templates) > 1 else subject for one in templates)
+    judged = [
+        judge(raw, called, governing, inventory)
+        for called, raw in zip(subjects, _judgeable(stored.templates), strict=False)
+    ]
+    if profile is not None and profile.spec.workloads == "deny" and not _is_anothers(workload):
+        old = [one.raw for one in templates_of(before or {}, policies.template_paths)]
+        for given, legal, verdict in zip(templates, stored.templates, judged, strict=False):
+            # A file that is applied again holds fractions where the object holds what we wrote.
+            if not (verdict.allowed or given.raw in old or legal in old):
+                return verdict
     return _previewed(stored, judged)
 
 

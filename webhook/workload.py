@@ -85,6 +85,12 @@ class Template:
     """JSON pointer inside the workload."""
     raw: dict[str, Any]
 
+    @property
+    def field(self) -> str:
+        """The path as people write it: ``spec.workerGroupSpecs[0].template``."""
+        names = (f"[{key}]" if key.isdecimal() else f".{key}" for key in self.path.split("/")[1:])
+        return "".join(names).lstrip(".")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legalised:
@@ -114,15 +120,6 @@ def templates_of(
     for path in paths.get(f"{kind}.{group}") or paths.get(kind, ()):
         found += _walk(workload, path, "")
     return found
-
-
-def keeps_templates(
-    before: Mapping[str, Any] | None,
-    templates: Sequence[Template],
-    paths: Mapping[str, tuple[TemplatePath, ...]] = TEMPLATE_PATHS,
-) -> bool:
-    """Whether an update leaves the templates as they were."""
-    return before is not None and templates_of(before, paths) == list(templates)
 
 
 def _walk(value: Any, path: TemplatePath, pointer: str) -> Iterable[Template]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.judging import H100S, apply, container, judge, pod, policies
+from tests.support.judging import H100S, apply, container, judge, pod, policies, profile
 from webhook.admission import admit_pod, admit_workload
 from webhook.policies import EXEMPT_NAMESPACES
 from webhook.registration import SYSTEM_NAMESPACES
@@ -137,3 +137,24 @@ def test_our_own_namespace_is_never_governed_wherever_that_is_asked() -> None:
     for name in SYSTEM_NAMESPACES:
         verdict = admit_pod(pod(container(limits=LIMITS)), name, labelled, H100S)
         assert (verdict.operations, verdict.warnings) == ((), ())
+
+
+def job_set(*amounts: str) -> dict[str, Any]:
+    jobs = [
+        {"template": {"spec": {"template": {"spec": {"containers": [
+            container(limits={"nvidia.com/gpu": amount})]}}}}}
+        for amount in amounts
+    ]  # fmt: skip
+    return {"kind": "JobSet", "metadata": {"name": "x"}, "spec": {"replicatedJobs": jobs}}
+
+
+def test_a_template_that_was_there_holds_no_other_up_and_is_named() -> None:
+    # KAI PR#1556's kin: on UPDATE only what changed is refused, for each template by itself.
+    known = policies(profile(mode="mps", workloads="deny"))
+    before, after = job_set("2", "1"), job_set("2", "250m")
+    assert admit_workload(after, "policy", known, H100S, before=before).allowed
+    refused = admit_workload(job_set("2", "3"), "policy", known, H100S, before=before)
+    field = "spec.replicatedJobs[1].template.spec.template"
+    assert refused.message.startswith(f"JobSet policy/x: {field}: container main: ")
+    stored = apply(admit_workload(after, "policy", known, H100S, before=before), after)
+    assert admit_workload(after, "policy", known, H100S, before=stored).allowed
