@@ -62,7 +62,7 @@ def solve(want: Want, mode: Mode, field: Field) -> Solved | None:
     Remembered: a cluster's pods ask for the same few things.
     """
     share = pick(want, mode, field)
-    return None if share is None else solved(want, share, mode, field.profile)
+    return None if share is None else solved(want, share, mode, field)
 
 
 @lru_cache(maxsize=512)
@@ -73,27 +73,38 @@ def options(want: Want, mode: Mode, field: Field) -> tuple[Solved, ...]:
         return ()
     if want.named is not None or want.number > 1 or is_elsewhere(want, field.profile):
         return (smallest,)
-    return tuple(solved(want, c, mode, field.profile) for c in _suitable(want, mode, field))
+    return tuple(solved(want, c, mode, field) for c in _suitable(want, mode, field))
 
 
-def solved(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) -> Solved:
+def solved(want: Want, share: Candidate, mode: Mode, field: Field) -> Solved:
     """A class as the answer to a want."""
+    profile = field.profile
     whole = share.share_class.mode is Mode.EXCLUSIVE
     number = want.number if whole else 1
     by_name = mode is Mode.MIG and want.by_default and profile.default_mig_profile
     memory_mib = memory_of(want, profile)
     if memory_mib is not None and (by_name or gives_whole(want, profile)):
         memory_mib = None
-    reason = _because(want, share, mode, profile)
-    if want.mode is None and mode in profile.modes and mode is not profile.modes[0]:
-        reason += f"; no ready node serves it as {profile.modes[0]}"
     return Solved(
         share=share,
         number=number,
         milli=share.milli * number,
         least_memory_mib=memory_mib if whole or memory_mib is None else memory_mib * want.number,
-        reason=reason,
+        reason=_because(want, share, mode, profile) + _why_not_before(want, mode, field),
     )
+
+
+def _why_not_before(want: Want, mode: Mode, field: Field) -> str:
+    """Why it is not the mode that the profile prefers."""
+    profile = field.profile
+    first = profile.modes[0]
+    if want.mode is not None or mode is first or mode not in profile.modes:
+        return ""
+    if gives_whole(want, profile):
+        return ""
+    if field.offers is None:
+        return f"; only nodes can tell about {first}"
+    return f"; no ready node serves it as {first}"
 
 
 def _because(want: Want, share: Candidate, mode: Mode, profile: SharingProfile) -> str:

@@ -179,7 +179,7 @@ def _waiting(ask: Ask, modes: tuple[Mode, ...], field: Field) -> Solved:
         found = solve(want, mode, allowed)
         if found is None and memory_of(want, field.profile) is not None and want.number == 1:
             largest = allowed.candidates(mode)[-1:]
-            found = solved(want, largest[0], mode, field.profile) if largest else None
+            found = solved(want, largest[0], mode, field) if largest else None
         if found is not None:
             return found
     raise _refusal(ask, modes, field)

@@ -158,3 +158,14 @@ def test_a_template_that_was_there_holds_no_other_up_and_is_named() -> None:
     assert refused.message.startswith(f"JobSet policy/x: {field}: container main: ")
     stored = apply(admit_workload(after, "policy", known, H100S, before=before), after)
     assert admit_workload(after, "policy", known, H100S, before=stored).allowed
+
+
+def test_a_reason_claims_nothing_of_nodes_that_decided_nothing() -> None:
+    # autoscaler#8401's kin: a wrong reason sends its reader to the nodes.
+    falling = profile(modes=["mig", "mps", "exclusive"], multiGPU="exclusive")
+    two, _ = judge(pod(container(limits={"nvidia.com/gpu": "2"})), falling)
+    assert two.grants[0].reason == "whole GPU by profile policy"
+    one = pod(container(limits=LIMITS))
+    assert judge(one, falling, None)[0].grants[0].reason.endswith("; only nodes can tell about mig")
+    kept = profile(modes=["mps", "exclusive"], wholeGPU="keep")
+    assert judge(one, kept)[0].grants[0].reason == "whole GPU by profile policy"
