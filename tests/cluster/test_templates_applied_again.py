@@ -202,3 +202,19 @@ async def test_kubectl_debug_works_beside_a_share(kubectl: Kubectl) -> None:
     await kubectl("debug", "web", "--image", "busybox:1", "--copy-to", "copy", "-c", "spy")
     first, _ = (await kubectl.get("pod", "copy"))["spec"]["containers"]
     assert first["resources"]["limits"] == {"gpu.sharing/mps-1of4": "1"}
+
+
+@REAL_ONLY
+async def test_a_job_whose_template_is_fixed_can_be_applied_again(kubectl: Kubectl) -> None:
+    """A Job's template is immutable, so the same file has to become the same template."""
+    made = json.loads(deployment("250m"))
+    template = made["spec"]["template"]
+    template["spec"]["restartPolicy"] = "Never"
+    job = {**made, "apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
+    for _ in range(2):
+        await kubectl("apply", "-f", "-", stdin=json.dumps(job))
+    job["spec"]["parallelism"] = 2
+    await kubectl("apply", "-f", "-", stdin=json.dumps(job))
+    found = await kubectl.get("job", "web")
+    assert found["spec"]["parallelism"] == 2
+    assert found["spec"]["template"]["metadata"]["annotations"][KEY] == "0.25"
