@@ -167,7 +167,7 @@ def _refusal(ask: Ask, modes: tuple[Mode, ...], field: Field) -> PolicyError:
 def _could(want: Want, mode: Mode, profile: SharingProfile) -> bool:
     """Whether the profile allows a size that is large enough; under MIG only nodes can say."""
     fraction = fraction_of(want, profile)
-    if mode is Mode.MIG or fraction is None or want.named is not None:
+    if mode is Mode.MIG or fraction is None:
         return True
     return any(share.part >= fraction for share in Field(profile, None).candidates(mode))
 

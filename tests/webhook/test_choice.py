@@ -97,14 +97,87 @@ def test_a_whole_gpu_is_explained_by_what_was_asked(manifest: dict[str, Any], re
     assert judge(manifest, "exclusive")[0].grants[0].reason == reason
 
 
+@pytest.mark.parametrize(
+    ("manifest", "mode", "reason"),
+    [
+        (one(PLAIN), "mps", "default 1of4 of profile mps"),
+        (one(PLAIN), "time-slicing", "default 1of4 of profile time-slicing, rounded up"),
+        (one(fraction="0.3"), "mps", "3/10 of a GPU, rounded up to 1of2"),
+        (one(fraction="0.5"), "mps", "1/2 of a GPU"),
+        (one({"gpu.sharing/mps-1of2": 1}), "mps", "asked for by name"),
+        (one({"gpu.sharing/mps-1of8": 2}), "mps", "2 shares as one"),
+        (one(**{"mig-profile": "1g.10gb"}), "mig", "asked for by name"),
+    ],
+)
+def test_a_share_is_explained_by_what_was_asked(
+    manifest: dict[str, Any], mode: str, reason: str
+) -> None:
+    nodes = inventory(
+        ("gpu.sharing/mps-1of4", 20_000, 250),
+        ("gpu.sharing/mps-1of2", 40_000, 500),
+        ("gpu.sharing/timeslice-1of2", 40_000, 500),
+        ("nvidia.com/mig-1g.10gb", 9984, 143),
+    )
+    assert judge(manifest, mode, nodes)[0].grants[0].reason == reason
+
+
+@pytest.mark.parametrize("limited", [{"allowedSizes": ["1of2"]}, {"migProfiles": ["1g.10gb"]}])
+def test_limits_on_sizes_of_one_kind_bind_no_other_kind(limited: dict[str, Any]) -> None:
+    policy = profile(modes=["mig", "mps", "exclusive"], **limited)
+    _, after = judge(one(PLAIN), policy, inventory(WHOLE))
+    assert resources_of(after) == PLAIN
+    if "allowedSizes" in limited:
+        _, after = judge(one(PLAIN), policy, inventory(("nvidia.com/mig-3g.40gb", 40448, 496)))
+        assert resources_of(after) == {"nvidia.com/mig-3g.40gb": "1"}
+
+
+def test_a_kept_whole_gpu_of_a_pool_is_given_whatever_the_default() -> None:
+    policy = profile(mode="mps", wholeGPU="keep", pool="team-a", memory={"default": "90Gi"})
+    _, after = judge(one(PLAIN), policy)
+    assert resources_of(after) == {"team-a.gpu.sharing/gpu": "1"}
+
+
+def test_shares_of_an_instance_add_up_to_shares_of_such_an_instance() -> None:
+    instance = "gpu.sharing/mig-2g.20gb.mps"
+    nodes = inventory(
+        (f"{instance}-1of4", 5000, 72), (f"{instance}-1of2", 10_000, 143),
+        ("gpu.sharing/mps-1of2", 40_000, 500),
+    )  # fmt: skip
+    _, after = judge(one({f"{instance}-1of4": 2}), "mps", nodes)
+    assert resources_of(after) == {f"{instance}-1of2": "1"}
+
+
+def test_mig_profiles_with_an_attribute_do_not_add_up_to_one_without() -> None:
+    verdict, _ = judge(one({"nvidia.com/mig-1g.10gb.me": 2}), "mig")
+    assert verdict.code == 403
+    assert "a container gets one share" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "given"),
+    [
+        ({"mode": "mig", "migProfile": "1g.10gb"}, "nvidia.com/mig-2g.20gb"),
+        ({"mode": "mps", "memory": {"default": "4Gi"}}, "gpu.sharing/mps-1of8"),
+        ({"mode": "mps", "defaultSize": "1of8"}, "gpu.sharing/mps-1of4"),
+    ],
+)
+def test_several_shares_of_the_default_become_one(spec: dict[str, Any], given: str) -> None:
+    policy = profile(compatibility=["nvidia-shared"], **spec)
+    _, after = judge(one({"nvidia.com/gpu.shared": 2}), policy)
+    assert resources_of(after) == {given: "1"}
+
+
 def test_one_share_for_several_parts_needs_no_nodes_to_be_known() -> None:
     _, after = judge(one({GPU: 2}, fraction="0.25"), "mps", None)
     assert resources_of(after) == {"gpu.sharing/mps-1of2": "1"}
 
 
+@pytest.mark.parametrize("policy", ["mps", profile(mode="mps", onUnsatisfiable="admit")])
 @pytest.mark.parametrize("memory", ["1Mi", "10Gi"])
-def test_without_nodes_no_amount_of_memory_is_promised(memory: str) -> None:
-    verdict, _ = judge(one(memory=memory), "mps", None)
+def test_without_nodes_no_amount_of_memory_is_promised(
+    memory: str, policy: SharingProfile | str
+) -> None:
+    verdict, _ = judge(one(memory=memory), policy, None)
     assert verdict.code == 403
     assert "no nodes are known" in verdict.message
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sharing.inventory import Inventory, NodeInventory, node_offers
@@ -51,13 +53,20 @@ def test_a_share_beside_an_ask_has_to_be_what_the_ask_becomes(beside: str) -> No
     assert resources_of(after) == {"gpu.sharing/mps-1of4": "1"}
 
 
-@pytest.mark.parametrize("fraction", ["0.2", "0.5"])
+@pytest.mark.parametrize(
+    ("fraction", "allowed"),
+    [
+        ("0.2", {"mode": "mps", "allowedSizes": ["1of2", "1of8"]}),
+        ("0.5", {"mode": "mps", "allowedSizes": ["1of2", "1of8"]}),
+        ("0.5", {"modes": ["mig", "mps"], "allowedSizes": ["1of8"]}),
+    ],
+)
 def test_what_an_allowed_size_would_hold_is_never_called_more_than_the_profile_allows(
-    fraction: str,
+    fraction: str, allowed: dict[str, Any]
 ) -> None:
-    policy = profile(mode="mps", allowedSizes=["1of2", "1of8"])
     asks = pod(container(), annotations={"gpu.sharing/fraction": fraction})
-    verdict, _ = judge(asks, policy, inventory(("gpu.sharing/mps-1of8", H100_MIB // 8, 125)))
+    nodes = inventory(("gpu.sharing/mps-1of8", H100_MIB // 8, 125))
+    verdict, _ = judge(asks, profile(**allowed), nodes)
     assert verdict.code == 403
     assert "no ready node offers" in verdict.message
 
@@ -68,3 +77,42 @@ def test_several_shares_by_memory_that_no_class_is_are_refused_even_where_pods_m
     verdict, _ = judge(asks, profile(mode="mps", onUnsatisfiable="admit"))
     assert verdict.code == 403
     assert "a container gets one share" in verdict.message
+
+
+def test_a_pod_waits_for_no_share_that_is_less_than_it_asked_for() -> None:
+    asks = pod(container(), annotations={"gpu.sharing/fraction": "0.75"})
+    policy = profile(mode="mps", allowedSizes=["1of2", "1of4"], onUnsatisfiable="admit")
+    assert judge(asks, policy)[0].code == 403
+    memory = pod(container(), annotations={"gpu.sharing/memory": "100Gi"})
+    assert judge(memory, profile(mode="mig", onUnsatisfiable="admit"))[0].code == 403
+
+
+def test_a_default_mig_profile_is_waited_for_whatever_the_default_memory() -> None:
+    policy = profile(
+        mode="mig", migProfile="2g.20gb", memory={"default": "30Gi"}, onUnsatisfiable="admit"
+    )
+    _, after = judge(pod(container(limits={GPU: "1"})), policy, Inventory())
+    assert resources_of(after) == {"nvidia.com/mig-2g.20gb": "1"}
+
+
+def test_the_container_that_cannot_be_served_is_the_one_that_is_named() -> None:
+    asks = pod(
+        container("small", limits={GPU: "250m"}),
+        container("large"),
+        annotations={"large.gpu.sharing/memory": "70Gi"},
+    )
+    verdict, _ = judge(asks, "mps")
+    assert "container large" in verdict.message
+
+
+def test_containers_that_no_one_mode_serves_together_are_refused() -> None:
+    """One needs more of a GPU than MIG has here, the other more memory than MPS has."""
+    nodes = inventory(("nvidia.com/mig-1g.10gb", 9984, 143), ("gpu.sharing/mps-1of2", 7680, 500))
+    asks = pod(
+        container("part", limits={GPU: "500m"}),
+        container("memory"),
+        annotations={"memory.gpu.sharing/memory": "9Gi"},
+    )
+    verdict, _ = judge(asks, profile(modes=["mig", "mps"]), nodes)
+    assert verdict.code == 403
+    assert "container part" in verdict.message

@@ -160,6 +160,7 @@ def test_whole_gpus_are_kept_converted_or_denied() -> None:
 def test_kept_whole_gpus_may_come_from_nodes_that_are_not_ours() -> None:
     verdict, _ = judge(one(PLAIN), profile(mode="mps", wholeGPU="keep"), Inventory())
     assert verdict.allowed
+    assert verdict.warnings == (), "it waits for nothing that we know of"
 
 
 def test_a_kept_whole_gpu_of_a_pool_is_the_pool_s() -> None:

@@ -156,3 +156,29 @@ def test_grants_stand_in_the_order_of_containers_whatever_their_modes() -> None:
     for nodes in (Inventory((node("n1", quarter=2, turn=2),)), None):
         verdict, _ = judge(manifest, policy, nodes)
         assert [grant.container for grant in verdict.grants] == ["c0", "c1", "c2", "c3"]
+
+
+def test_the_order_of_containers_is_no_order_of_names() -> None:
+    policy = profile(mode="mps", allowedModes=["mps", "time-slicing"])
+    names = ["z", "y", "x", "w"]
+    manifest = pod(
+        *[container(name, limits={GPU: "250m"}) for name in names],
+        annotations={f"{name}.gpu.sharing/mode": "time-slicing" for name in ("z", "x")},
+    )
+    for nodes in (Inventory((node("n1", quarter=2, turn=2),)), None):
+        verdict, _ = judge(manifest, policy, nodes)
+        assert [grant.container for grant in verdict.grants] == names
+
+
+def test_a_share_by_name_stays_while_others_grow_to_be_beside_it() -> None:
+    nodes = Inventory((node("n1", quarter=1), node("n2", half=2)))
+    manifest = pod(container("named", limits={HALF: 1}), container("part", limits={GPU: "250m"}))
+    _, after = judge(manifest, "mps", nodes)
+    assert resources_of(after, "named") == resources_of(after, "part") == {HALF: "1"}
+
+
+def test_shares_that_are_apart_in_each_mode_are_refused_in_the_first() -> None:
+    nodes = Inventory((node("n1", quarter=1, turn=1), node("n2", quarter=1, turn=1)))
+    policy = profile(modes=["mps", "time-slicing"])
+    verdict, _ = judge(asking("250m", "250m"), policy, nodes)
+    assert f"({QUARTER}: 2)" in verdict.message
