@@ -61,5 +61,5 @@ began by an older bundle, and a replica may need seconds to see a promotion: to 
 sooner is to break what the rotation goes by."""
 SHORT_LIVED = Times(life_s=28.0, backdate_s=2.0, propagation_s=3.0, settle_s=5.0, overlap_s=6.0)
 """Rotations come by themselves, one every 17 s: at 60 to 70 % of a life of 30 s."""
-BRIEF = Times(life_s=14.0, backdate_s=1.0, settle_s=2.0, overlap_s=3.0)
-"""The same, one every 9 s, for who has no patience."""
+BRIEF = Times(life_s=10.0, backdate_s=1.0, settle_s=1.5, overlap_s=2.0)
+"""The same, one every 6 s, for who has no patience."""
