@@ -310,6 +310,26 @@ def test_daemons_are_taken_over_by_what_they_served_or_by_who_is_there() -> None
 
 
 @PATIENT
+async def test_the_idle_server_of_an_instances_daemon_holds_it_not() -> None:
+    async with node_bench("1xH100-80GB") as node:
+        await serve(node)
+        (share, *_) = [one for one in node.status.gpus[0].shares if one.resource == HALF]
+        start = int(share.id.rpartition("::")[0].rpartition("-")[2])
+        instance = next(one for one in node.machine().gpus[0].instances if one.start == start)
+        ask = control(node, share.mig_uuid or "").ask
+        server = int(await ask("standin_attach 7001 1000"))
+        await ask("standin_detach 7001")
+        node.store().change(
+            lambda machine: operate.start_process(
+                machine, "0", name="nvidia-cuda-mps-server", pid=server, gi_id=instance.id
+            )
+        )
+
+        await node.layout(UNCUT)
+        await node.until_allocatable(WHOLE)
+
+
+@PATIENT
 async def test_the_next_agent_takes_the_daemons_over_with_their_clients() -> None:
     async with node_bench("1xH100-80GB") as node:
         await serve(node, leave_mps_running=True)
