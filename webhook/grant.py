@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from sharing.shareclass import ShareClass
+
+_LONGEST: Final = 256 * 1024
+"""Kubernetes takes no more of all annotations together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ def render_grants(grants: Iterable[Grant]) -> str:
 
 def read_record(text: object) -> Mapping[str, Recorded]:
     """The record by container, or as much of it as can be read; anything else claims nothing."""
-    if not isinstance(text, str):
+    if not isinstance(text, str) or len(text) > _LONGEST:
         return {}
     try:
         entries = orjson.loads(text)
