@@ -24,7 +24,9 @@ MEANINGS: Final = {
     "allocate_together_p99_ms": Meaning(text="of eight calls at a time"),
     "preferred_p99_ms": Meaning(text="GetPreferredAllocation over 192 free shares"),
     "health_update_ms": Meaning(
-        text="XID to the list with the GPU's 48 shares unhealthy, worst", most=100.0
+        text="XID to the list with the GPU's 48 shares unhealthy, worst; up to 50 ms of it pass "
+        "until the simulator looks for events",
+        most=100.0,
     ),
     "register_after_start_s": Meaning(
         text="process start to the kubelet offering the shares again, worst", most=1.0

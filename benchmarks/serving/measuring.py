@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ async def measure(effort: Effort, *, told: Callable[[str], None]) -> dict[str, V
         try:
             await program.ready()
             await _lay_out(node, effort.of_each)
+            gc.collect()
+            gc.freeze()  # no pause of this process, with API server and kubelet, counts
             told("allocation")
             figures = await _allocation(node, effort.calls)
             told("rest")
