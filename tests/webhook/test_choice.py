@@ -11,7 +11,8 @@ from sharing.inventory import Inventory
 from tests.support.judging import H100_MIB, container, inventory, judge, pod, profile, resources_of
 
 GPU = "nvidia.com/gpu"
-PLAIN = {GPU: "1"}
+PLAIN: dict[str, Any] = {GPU: "1"}
+MIG_PROFILE = pod(container(), annotations={"gpu.sharing/mig-profile": "1g.10gb"})
 WHOLE = (GPU, H100_MIB, 1000)
 
 
@@ -106,7 +107,7 @@ def test_a_whole_gpu_is_explained_by_what_was_asked(manifest: dict[str, Any], re
         (one(fraction="0.5"), "mps", "1/2 of a GPU"),
         (one({"gpu.sharing/mps-1of2": 1}), "mps", "asked for by name"),
         (one({"gpu.sharing/mps-1of8": 2}), "mps", "2 shares as one"),
-        (one(**{"mig-profile": "1g.10gb"}), "mig", "asked for by name"),
+        (MIG_PROFILE, "mig", "asked for by name"),
     ],
 )
 def test_a_share_is_explained_by_what_was_asked(

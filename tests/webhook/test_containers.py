@@ -78,6 +78,11 @@ def test_requests_only_is_meant_for_limits_too() -> None:
     }
 
 
+def test_requests_that_name_no_gpu_stay_as_they_are() -> None:
+    _, after = judge(pod(container(limits={GPU: "1"}, requests={"cpu": "1"})), "mps")
+    assert after["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+
+
 def test_limits_and_requests_are_rewritten_alike() -> None:
     both = {"cpu": "1", GPU: "1"}
     _, after = judge(pod(container(limits=both, requests=dict(both))), "mps")

@@ -140,6 +140,7 @@ def test_devices_past_the_device_plugin_are_refused(hidden: bool) -> None:
     [
         "cdi.k8s.io/gpu",
         "nvidia.cdi.k8s.io/container.main",
+        "nvidia.cdi.k8s.io/main.gpu-memory",
         "nvidia.cdi.k8s.io/main.gpu-memory.request",
         "cdi-devices.noderesource.dev/container.main",
         "cdi-devices.nri.io/pod",
@@ -158,6 +159,12 @@ def test_no_annotation_that_makes_a_runtime_add_devices_stands_beside_a_share(ke
         verdict, _ = judge(pod(container(**limits), annotations=annotations), policy)
         assert verdict.code == 403
         assert f"metadata.annotations[{key}]" in verdict.message
+
+
+def test_an_amount_excuses_no_key_but_that_of_an_amount() -> None:
+    annotations = {"nvidia.cdi.k8s.io/container.main": "10Gi"}
+    verdict, _ = judge(pod(container(limits=LIMITS), annotations=annotations), "mps")
+    assert verdict.code == 403
 
 
 @pytest.mark.parametrize(
@@ -272,6 +279,8 @@ def test_hidden_gpus_are_hidden_in_every_container_without_a_share() -> None:
         container("d", env=[VOID]),
         container("f", env=[ALL, MINE, VOID]),
         container("g", env=[VOID, MINE, ALL]),
+        container("h", env=[ALL, ALL, MINE, ALL, ALL]),
+        container("i", env=[{**VOID, "valueFrom": {"fieldRef": {"fieldPath": "x"}}}, MINE]),
         init=[container("e")],
     )
     verdict, after = judge(manifest, policy)
@@ -279,7 +288,7 @@ def test_hidden_gpus_are_hidden_in_every_container_without_a_share() -> None:
     assert environment(after, 1) == [MINE, VOID]
     assert environment(after, 2) == [VOID, MINE]
     assert environment(after, 3) == [VOID]
-    assert environment(after, 4) == environment(after, 5) == [VOID, MINE]
+    assert all(environment(after, index) == [VOID, MINE] for index in (4, 5, 6, 7))
     assert after["spec"]["initContainers"][0]["env"] == [VOID]
     assert not any(
         operation.path.startswith("/spec/containers/3") for operation in verdict.operations

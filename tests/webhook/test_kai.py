@@ -47,3 +47,12 @@ def test_two_asks_for_one_container_and_none_for_another_are_refused(
     verdict, _ = judge(pod(main, container("b"), annotations=annotations), MOVING)
     assert verdict.code == 422
     assert words in verdict.message
+
+
+def test_a_pod_s_share_stays_with_its_container_when_another_is_put_before_it() -> None:
+    policy = profile(mode="mps", compatibility=["kai"])
+    _, after = judge(pod(container("main"), annotations={"gpu-fraction": "0.5"}), policy)
+    after["spec"]["containers"].insert(0, container("proxy"))
+    verdict, moved = judge(after, policy)
+    assert [grant.container for grant in verdict.grants] == ["main"]
+    assert resources_of(moved, "proxy") == {}

@@ -67,6 +67,7 @@ def test_a_key_that_misses_our_prefix_by_a_little_is_told(key: str, meant: str) 
         "sharing.example.com/mode",
         "gpu-sharing/restarted-at",
         "other.gpu-sharing/fraction",
+        "a.gpu-sharing/fraction",
         "status.gpu-sharing/fraction",
         "fraction",
         "/fraction",
@@ -187,3 +188,21 @@ def test_a_key_on_the_workload_instead_of_its_pods_is_told() -> None:
     right = {**manifest, "spec": {"template": both}}
     verdict = admit_workload(right, "mps", policies(), H100S)
     assert not any("is not read" in warning for warning in verdict.warnings)
+
+
+def test_no_container_can_have_what_only_we_write() -> None:
+    """A key of a container that is called status would be one of ours."""
+    asks = pod(container("status"), annotations={"status.gpu-sharing/fraction": "1"})
+    assert judge(asks, "mps")[0].warnings == ()
+
+
+def test_a_label_of_a_domain_that_only_ends_like_ours_is_not_spoken_of() -> None:
+    asks = pod(container(limits={GPU: "1"}))
+    asks["metadata"]["labels"] = {"anotgpu.sharing/fraction": "1"}
+    assert len(judge(asks, "mps")[0].warnings) == 1
+
+
+@pytest.mark.parametrize("memory", ["1Mi", "2Mi", "10Gi"])
+def test_an_amount_from_a_mebibyte_on_is_meant(memory: str) -> None:
+    asks = pod(container(limits={GPU: "1"}), annotations={"gpu.sharing/memory": memory})
+    assert not any("did you mean" in one for one in judge(asks, "mps")[0].warnings)

@@ -263,8 +263,12 @@ def test_accounting_adds_the_worth_of_each_share() -> None:
 def test_nobody_else_writes_the_accounting_resource() -> None:
     verdict, after = judge(one({**PLAIN, "gpu.sharing/milli-gpu": 1}), "mps")
     assert resources_of(after) == {"gpu.sharing/mps-1of4": "1"}
-    verdict, after = judge(one({"cpu": 1, "gpu.sharing/milli-gpu": 8000}), "mps")
-    assert resources_of(after) == {}
+    limits = {"cpu": 1, "gpu.sharing/milli-gpu": 8000}
+    verdict, after = judge(pod(container(limits=limits, requests=limits)), "mps")
+    assert after["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": 1},
+        "requests": {"cpu": 1},
+    }
     assert "gpu.sharing/milli-gpu was removed" in verdict.warnings[0]
 
 

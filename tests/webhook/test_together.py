@@ -182,3 +182,9 @@ def test_shares_that_are_apart_in_each_mode_are_refused_in_the_first() -> None:
     policy = profile(modes=["mps", "time-slicing"])
     verdict, _ = judge(asking("250m", "250m"), policy, nodes)
     assert f"({QUARTER}: 2)" in verdict.message
+
+
+def test_the_first_container_s_share_is_kept_small_before_the_next_one_s() -> None:
+    nodes = Inventory((node("n1", quarter=1, half=1), node("n2", half=1, eighth=1)))
+    _, after = judge(asking("250m", "125m"), "mps", nodes)
+    assert (resources_of(after, "c0"), resources_of(after, "c1")) == ({QUARTER: "1"}, {HALF: "1"})

@@ -1,0 +1,41 @@
+"""What a profile lets a container ask for, before any node is looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.judging import container, judge, pod, profile, resources_of
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("whole_gpu", "mode", "allowed"),
+    [
+        ("keep", "exclusive", True),
+        ("keep", "time-slicing", False),
+        ("keep", "mig", False),
+        ("convert", "exclusive", False),
+        ("deny", "exclusive", False),
+    ],
+)
+def test_whole_gpus_that_are_kept_may_be_asked_for_by_mode_and_nothing_else_may(
+    whole_gpu: str, mode: str, allowed: bool
+) -> None:
+    asks = pod(container(limits={GPU: "1"}), annotations={"gpu.sharing/mode": mode})
+    verdict, after = judge(asks, profile(mode="mps", wholeGPU=whole_gpu))
+    assert verdict.allowed is allowed
+    assert (resources_of(after) == {GPU: "1"}) or not allowed
+    assert allowed or "expected" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "share"),
+    [("mig", "nvidia.com/mig-2g.20gb"), ("mps", "gpu.sharing/mig-2g.20gb.mps-1of2")],
+)
+def test_a_share_by_name_has_to_be_of_a_listed_mig_profile(mode: str, share: str) -> None:
+    asks = pod(container(limits={share: "1"}))
+    verdict, _ = judge(asks, profile(mode=mode, migProfiles=["1g.10gb", "3g.40gb"]))
+    assert verdict.code == 403
+    assert "expected one of 1g.10gb, 3g.40gb" in verdict.message
+    assert "migProfiles" in verdict.message
