@@ -16,6 +16,7 @@ from webhook.grant import Grant
 from webhook.guard import check_debug_containers
 from webhook.judgement import denied, judge, unenforced
 from webhook.keys import is_status, our_keys
+from webhook.lines import bounded
 from webhook.policies import Governing, Policies
 from webhook.resources import shares_named
 from webhook.review import Review
@@ -216,7 +217,7 @@ def _name(pod: Mapping[str, Any]) -> str:
     metadata = mapping(pod, "metadata")
     name, stem = metadata.get("name"), metadata.get("generateName")
     if isinstance(name, str) and name:
-        return explain.bounded(name, _LONGEST_NAME)
+        return bounded(name, _LONGEST_NAME)
     if isinstance(stem, str) and stem:
-        return f"{explain.bounded(stem, _LONGEST_NAME)}*"
+        return f"{bounded(stem, _LONGEST_NAME)}*"
     return "(unnamed)"

@@ -18,6 +18,7 @@ from webhook.ask import Ask
 from webhook.errors import PolicyError, RequestError
 from webhook.grant import Grant
 from webhook.keys import EXAMPLES, Written
+from webhook.lines import bounded
 from webhook.nearmiss import Near
 from webhook.nodes import Need
 from webhook.offers import Offers
@@ -38,24 +39,7 @@ def clipped(text: str) -> str:
 
     API servers drop warnings with control characters in them, without a word.
     """
-    line = _plain(" ".join(text.split()))
-    return line if len(line) <= LONGEST_WARNING else line[: LONGEST_WARNING - 1] + "…"
-
-
-def bounded(text: str, most: int) -> str:
-    """A text of a refusal: escapes in place of control characters, at most so many characters.
-
-    Names and keys come here before the API server has looked at them: they may be of any length,
-    and steer a terminal.
-    """
-    line = _plain(text[: most + 1])
-    return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def _plain(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return bounded(" ".join(text.split()), LONGEST_WARNING)
 
 
 def granted(grant: Grant) -> str:

@@ -19,6 +19,7 @@ from webhook.foreign import vocabulary_of
 from webhook.grant import Recorded, read_record, render_grants
 from webhook.guard import check_pod
 from webhook.keys import is_status, our_keys
+from webhook.lines import bounded
 from webhook.nearmiss import near_labels
 from webhook.openings import check_openings
 from webhook.patch import PatchOperation
@@ -181,11 +182,11 @@ def _without_share(pod: dict[str, Any], request: PodRequest, profile: SharingPro
 def denied(error: GpuSharingError, subject: str) -> Verdict:
     """The refusal that an error means: 422 for what means nothing, 403 for what is forbidden."""
     malformed = isinstance(error, RequestError)
-    error.subject = explain.bounded(error.subject, _LONGEST_FIELD)
+    error.subject = bounded(error.subject, _LONGEST_FIELD)
     return Verdict(
         code=422 if malformed else 403,
         reason="Invalid" if malformed else "Forbidden",
-        message=f"{subject}: {explain.bounded(str(error), _LONGEST_MESSAGE)}",
+        message=f"{subject}: {bounded(str(error), _LONGEST_MESSAGE)}",
         summary=error.wrong,
         audit_annotations={"denied": error.subject},
     )
