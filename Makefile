@@ -55,7 +55,7 @@ types: $(STAMP) ## mypy, strict
 layers: $(STAMP) ## the import contracts of pyproject.toml
 	$(BIN)/lint-imports
 
-check: lint test ## what CI runs
+check: lint test ## what CI runs, without a real cluster
 
 golden: $(STAMP) ## rewrite the golden files; read the diff
 	$(BIN)/python -m pytest -n 3 --dist loadfile --update-golden

@@ -30,12 +30,15 @@ def program(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def run(path: Path, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
+def run(
+    path: Path, script: Path = SCRIPT, *, require: str | None = "1"
+) -> subprocess.CompletedProcess[str]:
     """CI with a PATH of its own and no HOME; it ends before it touches anything."""
+    wish = {} if require is None else {"REQUIRE_CLUSTER": require}
     bash = str(path / "bash")
     return subprocess.run(
         [bash, str(script)], check=False, capture_output=True, text=True, timeout=60,
-        env={"PATH": str(path), "REQUIRE_CLUSTER": "1"}, stdin=subprocess.DEVNULL,
+        env={"PATH": str(path), **wish}, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
@@ -74,9 +77,9 @@ def test_packages_are_brought_and_a_python_is_missed(path: Path, tmp_path: Path)
     assert "no Python 3.11 to 3.13 with venv on PATH" in done.stderr
 
 
-def test_the_tests_hear_of_the_cluster_once_its_programs_are_there(
-    path: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def machine(path: Path, tmp_path: Path) -> Path:
+    """A copy of the script on a machine that has all; what make is asked for goes into a file."""
     for name in ("apt-get", "cat", "python3.11"):
         program(path, name, "exit 0")
     program(path, "id", "echo 0")
@@ -84,14 +87,43 @@ def test_the_tests_hear_of_the_cluster_once_its_programs_are_there(
     (tmp_path / "copy" / ".venv" / "bin").mkdir(parents=True)
     program(tmp_path / "copy" / ".venv" / "bin", "python", "exit 0")
     (tmp_path / "copy" / ".ci").mkdir()
-    script = Path(shutil.copy(SCRIPT, tmp_path / "copy" / ".ci"))
+    return Path(shutil.copy(SCRIPT, tmp_path / "copy" / ".ci"))
 
-    done = run(path, script)
+
+@pytest.mark.parametrize("require", ["1", None])
+def test_the_tests_hear_of_the_cluster_once_its_programs_are_there(
+    path: Path, machine: Path, tmp_path: Path, require: str | None
+) -> None:
+    done = run(path, machine, require=require)
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "made").read_text().split() == [
-        "setup:", "lint:", "test:", "cluster-programs:", "test-cluster:1",
+        "setup:", "lint:", "cluster-programs:", "test:1",
     ]  # fmt: skip
+
+
+def test_a_cluster_may_be_left_out_and_that_is_said(
+    path: Path, machine: Path, tmp_path: Path
+) -> None:
+    done = run(path, machine, require="0")
+
+    assert done.returncode == 0
+    assert (tmp_path / "made").read_text().split() == ["setup:", "lint:", "test:"]
+    assert "THE TESTS ON A REAL CLUSTER DO NOT RUN HERE (REQUIRE_CLUSTER=0)" in done.stdout
+
+
+def test_a_machine_without_the_rights_runs_the_rest_and_says_so(
+    path: Path, machine: Path, tmp_path: Path
+) -> None:
+    program(machine.parents[1] / ".venv" / "bin", "python", "exit 1")
+
+    done = run(path, machine, require=None)
+    demanded = run(path, machine, require="1")
+
+    assert done.returncode == 0
+    assert (tmp_path / "made").read_text().split() == ["setup:", "lint:", "test:", "setup:"]
+    assert "DO NOT RUN HERE (failed: rights on the machine, see above)" in done.stdout
+    assert demanded.returncode == 1
 
 
 def test_the_script_may_be_executed() -> None:
