@@ -62,8 +62,27 @@ def test_whatever_mode_is_taken_instead_the_one_before_it_is_named(modes: list[s
 
 def test_a_default_mig_profile_says_nothing_about_the_other_modes() -> None:
     policy = profile(modes=["mig", "exclusive"], migProfile="3g.40gb")
-    _, after = judge(one(PLAIN), policy, inventory(WHOLE))
-    assert resources_of(after) == PLAIN
+    verdict, _ = judge(one(PLAIN), policy, inventory(WHOLE))
+    assert [grant.resource for grant in verdict.grants] == [GPU]
+
+
+@pytest.mark.parametrize(
+    ("mode", "share"), [("mps", ("gpu.sharing/mps-1of4", 20_000, 250)), ("exclusive", WHOLE)]
+)
+def test_a_default_by_memory_binds_the_modes_that_have_no_default_mig_profile(
+    mode: str, share: tuple[str, int, int]
+) -> None:
+    policy = profile(modes=["mig", mode], migProfile="2g.20gb", memory={"default": "15Gi"})
+    verdict, after = judge(one(PLAIN), policy, inventory(share))
+    assert [grant.resource for grant in verdict.grants] == [share[0]]
+    assert least_memory(after) == ["15359"]
+    _, after = judge(one(PLAIN), profile(mode="mig", memory={"default": "15Gi"}))
+    assert least_memory(after) == ["15359"], "no MIG profile is the default here"
+
+
+def test_a_mode_that_the_pod_asks_for_is_no_second_choice() -> None:
+    verdict, _ = judge(one(PLAIN, mode="mps"), profile(modes=["mig", "mps"]))
+    assert verdict.grants[0].reason == "default 1of4 of profile policy"
 
 
 def test_one_share_for_several_needs_the_memory_of_all() -> None:
@@ -125,8 +144,8 @@ def test_a_share_is_explained_by_what_was_asked(
 @pytest.mark.parametrize("limited", [{"allowedSizes": ["1of2"]}, {"migProfiles": ["1g.10gb"]}])
 def test_limits_on_sizes_of_one_kind_bind_no_other_kind(limited: dict[str, Any]) -> None:
     policy = profile(modes=["mig", "mps", "exclusive"], **limited)
-    _, after = judge(one(PLAIN), policy, inventory(WHOLE))
-    assert resources_of(after) == PLAIN
+    verdict, _ = judge(one(PLAIN), policy, inventory(WHOLE))
+    assert [grant.resource for grant in verdict.grants] == [GPU]
     if "allowedSizes" in limited:
         _, after = judge(one(PLAIN), policy, inventory(("nvidia.com/mig-3g.40gb", 40448, 496)))
         assert resources_of(after) == {"nvidia.com/mig-3g.40gb": "1"}

@@ -89,7 +89,11 @@ def test_a_pod_waits_for_no_share_that_is_less_than_it_asked_for() -> None:
 
 def test_a_default_mig_profile_is_waited_for_whatever_the_default_memory() -> None:
     policy = profile(
-        mode="mig", migProfile="2g.20gb", memory={"default": "30Gi"}, onUnsatisfiable="admit"
+        mode="mig",
+        migProfile="2g.20gb",
+        migProfiles=["2g.20gb", "3g.40gb"],
+        memory={"default": "30Gi"},
+        onUnsatisfiable="admit",
     )
     _, after = judge(pod(container(limits={GPU: "1"})), policy, Inventory())
     assert resources_of(after) == {"nvidia.com/mig-2g.20gb": "1"}

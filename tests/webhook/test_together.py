@@ -188,3 +188,10 @@ def test_the_first_container_s_share_is_kept_small_before_the_next_one_s() -> No
     nodes = Inventory((node("n1", quarter=1, half=1), node("n2", half=1, eighth=1)))
     _, after = judge(asking("250m", "125m"), "mps", nodes)
     assert (resources_of(after, "c0"), resources_of(after, "c1")) == ({QUARTER: "1"}, {HALF: "1"})
+
+
+def test_a_kept_whole_gpu_stays_whole_while_others_grow_to_be_beside_it() -> None:
+    nodes = Inventory((node("n1", quarter=1), node("n2", gpu=1, half=1)))
+    policy = profile(mode="mps", wholeGPU="keep", memory={"default": "90Gi"})
+    _, after = judge(asking("1", "250m"), policy, nodes)
+    assert (resources_of(after, "c0"), resources_of(after, "c1")) == ({GPU: "1"}, {HALF: "1"})
