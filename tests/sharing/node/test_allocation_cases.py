@@ -144,6 +144,7 @@ async def test_what_a_node_says_it_can_do_is_what_it_does_with_mps_beside_mig() 
 
         await node.until(node.nodes, lambda: bool(labels(node)), lambda: labels(node))
         assert labels(node)["gpu.sharing/modes"] == "mig_mps"
+        await node.until_status(lambda s: sum(len(gpu.shares) for gpu in s.gpus) == 4)
         counted = Counter(one.resource for gpu in node.status.gpus for one in gpu.shares)
         assert counted == offered
         for number, resource in enumerate(offered):
