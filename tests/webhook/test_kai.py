@@ -56,3 +56,18 @@ def test_a_pod_s_share_stays_with_its_container_when_another_is_put_before_it() 
     verdict, moved = judge(after, policy)
     assert [grant.container for grant in verdict.grants] == ["main"]
     assert resources_of(moved, "proxy") == {}
+
+
+def test_a_pod_s_share_stays_with_its_container_behind_one_that_asks_by_itself() -> None:
+    policy = profile(mode="mps", compatibility=["kai"])
+    asks = pod(
+        container("main"),
+        container("own", limits={"nvidia.com/gpu": "1"}),
+        annotations={"gpu-fraction": "0.5"},
+    )
+    _, after = judge(asks, policy)
+    after["spec"]["containers"].reverse()
+    verdict, moved = judge(after, policy)
+    assert verdict.allowed, verdict.message
+    assert resources_of(moved, "main") == {"gpu.sharing/mps-1of2": "1"}
+    assert resources_of(moved, "own") == {"gpu.sharing/mps-1of4": "1"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.judging import container, judge, pod, profile, resources_of
+from tests.support.judging import container, inventory, judge, pod, profile, resources_of
 
 GPU = "nvidia.com/gpu"
 
@@ -39,3 +39,17 @@ def test_a_share_by_name_has_to_be_of_a_listed_mig_profile(mode: str, share: str
     assert verdict.code == 403
     assert "expected one of 1g.10gb, 3g.40gb" in verdict.message
     assert "migProfiles" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "share"),
+    [
+        ("mig", "nvidia.com/mig-1g.10gb"),
+        ("mps", "gpu.sharing/mps-1of2"),
+        ("mps", "gpu.sharing/mig-1g.10gb.mps-1of2"),
+    ],
+)
+def test_a_share_by_name_of_a_listed_mig_profile_or_of_none_is_given(mode: str, share: str) -> None:
+    policy = profile(mode=mode, migProfiles=["1g.10gb", "3g.40gb"])
+    verdict, _ = judge(pod(container(limits={share: "1"})), policy, inventory((share, 4992, 71)))
+    assert [grant.resource for grant in verdict.grants] == [share]
