@@ -234,3 +234,10 @@ def test_fields_of_newer_versions_survive() -> None:
     assert spec["futureField"] == {}
     assert spec["containers"][0]["restartPolicyRules"] == [{"odd": 1.0}]
     assert spec["containers"][0]["resources"]["claims"] == [{"name": "x"}]
+
+
+def test_whatever_else_stands_under_our_status_prefix_goes() -> None:
+    forged = {f"status.gpu.sharing/{name}": "x" for name in ("a", "z")}
+    verdict, after = judge(pod(container(limits={GPU: 1}), annotations=forged), "mps")
+    assert list(after["metadata"]["annotations"]) == ["status.gpu.sharing/grants"]
+    assert sum("was removed" in one for one in verdict.warnings) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.support.judging import container, inventory, judge, pod, profile, resources_of
@@ -53,3 +55,19 @@ def test_a_share_by_name_of_a_listed_mig_profile_or_of_none_is_given(mode: str, 
     policy = profile(mode=mode, migProfiles=["1g.10gb", "3g.40gb"])
     verdict, _ = judge(pod(container(limits={share: "1"})), policy, inventory((share, 4992, 71)))
     assert [grant.resource for grant in verdict.grants] == [share]
+
+
+@pytest.mark.parametrize("scheduler", ["gang", "kai-scheduler"])
+def test_a_pod_that_says_what_its_profile_says_is_told_nothing(scheduler: str) -> None:
+    policy = profile(
+        mode="mps",
+        nodeSelector={"pool": "a"},
+        schedulerName=scheduler,
+        compatibility=["kai"],
+        onUnsatisfiable="admit",
+    )
+    asks = pod(container(limits={GPU: "1"}), nodeSelector={"pool": "a"}, schedulerName=scheduler)
+    # As it comes over the wire: equal texts are not one text.
+    verdict, _ = judge(json.loads(json.dumps(asks)), policy)
+    assert verdict.allowed
+    assert not any("pool" in one or scheduler in one for one in verdict.warnings)
