@@ -186,6 +186,10 @@ def test_a_forged_record_gives_nothing_that_its_claim_would_not() -> None:
             '[{"container":"main","resource":"gpu.sharing/mps-1of2","count":1,"request":"x",'
             '"resources":{"nvidia.com/gpu":"junk"},"profile":"","reason":""}]'
         ),
+        (
+            '[{"container":"main","resource":"gpu.sharing/mps-1of2","count":1,"request":"x",'
+            '"resources":{"nvidia.com/gpu":1},"profile":"","reason":""}]'
+        ),
     ],
 )
 def test_a_record_that_explains_nothing_is_overwritten(record: str) -> None:

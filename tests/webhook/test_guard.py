@@ -266,6 +266,7 @@ def test_an_environment_that_speaks_as_old_cuda_images_do_sees_no_gpu() -> None:
     assert environment(after, 0) == legacy, "a share brings its own variable"
     assert environment(after, 1) == [*legacy, VOID]
     assert environment(after, 2) == modern
+    assert not any("modern: " in one for one in verdict.warnings)
     assert any("other: NVIDIA_VISIBLE_DEVICES set to void" in one for one in verdict.warnings)
 
 

@@ -347,6 +347,8 @@ def test_a_missing_or_broken_profile_denies_gpus_by_name_and_nothing_else() -> N
         assert verdict.code == 403
         assert words in verdict.message
         assert admit_pod(one(), namespace, known, H100S).allowed
+        unread = admit_pod(one({GPU: "-1"}), namespace, known, H100S)
+        assert words in unread.message, "what cannot be read may be for GPUs"
 
 
 def test_a_namespace_without_a_label_is_untouched() -> None:
