@@ -46,6 +46,8 @@ from sharing.nvml.observed import DriverEvent
 
 _log: Final = structlog.get_logger()
 _NOT_OURS: Final = "the Node has no label gpu.sharing/managed=true"
+_LONGEST_NAP_S: Final = 4.0
+"""Between two tries of a turn that fails: shares are back 5 s after the driver at the latest."""
 _SERVING_S: Final = 0.2
 """How long one turn waits for the kubelet to listen."""
 
@@ -140,7 +142,7 @@ class Agent:
         await self._gpus.close()
 
     async def _loop(self) -> None:
-        waits = Backoff(first_s=0.2, cap_s=30.0).waits()
+        waits = Backoff(first_s=0.2, cap_s=_LONGEST_NAP_S).waits()
         trouble = ""
         while True:
             self._wake.clear()
@@ -156,7 +158,7 @@ class Agent:
             else:
                 if trouble:
                     _log.info("turns go on", after=trouble)
-                    trouble, waits = "", Backoff(first_s=0.2, cap_s=30.0).waits()
+                    trouble, waits = "", Backoff(first_s=0.2, cap_s=_LONGEST_NAP_S).waits()
             if nap_s > AT_ONCE:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(nap_s):

@@ -9,8 +9,9 @@
     healthy <── time ── recovered <── probes ─┴──> probing ───────────┘
 
 A fault is acted on when it is first seen. It is over when the device was quiet for a while and
-passes its probes; the more often it falls ill, the longer the quiet has to be. What a sign means
-stands in a table (``xid``); here are the times.
+passes its probes; the more often it falls ill, the longer the quiet has to be. A driver that was
+away is no fault of the device: the first probe that passes ends it, unless it happens again and
+again. What a sign means stands in a table (``xid``); here are the times.
 """
 
 from __future__ import annotations
@@ -224,9 +225,11 @@ def after_probe(before: Ailment, probe: Probe, now: float, policy: HealthPolicy)
         return _settled(before, now, policy)
     if not probe.passes:
         return replace(before, state=State.UNHEALTHY, last=now, passed=0)
+    passed = before.passed + 1
+    if _was_only_unseen(before, policy):
+        return replace(before, state=State.RECOVERED, passed=passed, over=now)
     if now - before.last < quiet_s(before, policy):
         return before
-    passed = before.passed + 1
     if passed < policy.probes:
         return replace(before, state=State.PROBING, passed=passed)
     return replace(before, state=State.RECOVERED, passed=passed, over=now)
@@ -237,6 +240,11 @@ def quiet_s(ailment: Ailment, policy: HealthPolicy) -> float:
     if ailment.relapses >= policy.flap_limit:
         return policy.flap_quiet_s
     return float(min(policy.quiet_s * 2.0 ** min(ailment.relapses, 30), policy.longest_quiet_s))
+
+
+def _was_only_unseen(ailment: Ailment, policy: HealthPolicy) -> bool:
+    """Whether nothing is known against the device but that the driver was away for a while."""
+    return ailment.reason == Sign.DRIVER_UNAVAILABLE and ailment.relapses < policy.flap_limit
 
 
 def state_of(ailment: Ailment | None) -> State:
@@ -279,7 +287,10 @@ def _worse(before: Ailment, finding: Finding, now: float) -> Ailment:
     """An illness goes on; the sign that asks most of people is the one that is told."""
     again = replace(before, state=State.UNHEALTHY, last=now, passed=0)
     action = finding.to_do
-    if action.rank <= before.action.rank:
+    only_unseen = before.reason == Sign.DRIVER_UNAVAILABLE
+    if finding.reason == Sign.DRIVER_UNAVAILABLE:
+        return again  # says nothing about the device, and must not hide what is known
+    if action.rank <= before.action.rank and not only_unseen:
         return again
     if finding.reason == Sign.RECOVERY_ACTION and before.xid is not None:
         return replace(again, action=action)  # what the driver recommends about that XID

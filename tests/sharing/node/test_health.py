@@ -279,6 +279,39 @@ def test_the_sign_that_asks_most_is_the_one_that_is_told() -> None:
     assert (later.reason, later.last) == ("Xid79", 9.0)
 
 
+AWAY = Finding(
+    reason=Sign.DRIVER_UNAVAILABLE, message="driver not loaded", steady=True,
+    rule=Rule(reaction=Reaction.ACT, action=Action.UPDATE_SWFW),
+)  # fmt: skip
+
+
+def test_a_driver_that_was_away_is_no_fault_once_it_reads_the_device_again() -> None:
+    ailment = after_sign(after_sign(None, AWAY, 0.0, POLICY), AWAY, 5.0, POLICY)
+    assert is_ill(ailment)
+    assert is_ill(probed(ailment, Probe(readable=False), 5.1))
+
+    assert probed(ailment, WELL, 5.2).state is State.RECOVERED
+
+
+def test_a_driver_that_goes_away_again_and_again_takes_the_device_out_for_long() -> None:
+    ailment = after_sign(None, AWAY, 0.0, POLICY)
+    for now in range(1, POLICY.flap_limit + 1):
+        ailment = after_sign(probed(ailment, WELL, now), AWAY, now, POLICY)
+
+    assert is_ill(probed(ailment, WELL, 100.0))
+
+
+@pytest.mark.parametrize("signs", [(FAULT, AWAY), (AWAY, FAULT), (AWAY, FAULT, AWAY)])
+def test_a_driver_that_was_away_hides_no_fault(signs: tuple[Finding, ...]) -> None:
+    ailment = None
+    for finding in signs:
+        ailment = after_sign(ailment, finding, 0.0, POLICY)
+    assert ailment is not None
+    assert ailment.reason == "Xid119"
+
+    assert is_ill(probed(ailment, WELL, 29.0))
+
+
 def test_the_drivers_recommendation_about_an_xid_changes_the_action_and_keeps_the_xid() -> None:
     told = finding_of(xid(48), POLICY.table)
     recommended = recovery_of(int(RecoveryAction.NODE_REBOOT), POLICY.table)
