@@ -78,7 +78,7 @@ class Plugins(RegistrationServicer):
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(self._folder.iterdir()):
             if path.is_socket():
-                path.unlink()
+                path.unlink(missing_ok=True)
         (self._folder / "DEPRECATION").touch()
         self._server = grpc.aio.server()
         add_RegistrationServicer_to_server(self, self._server)
