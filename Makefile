@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 KUBERNETES ?= 1.34 1.35 1.36
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster test-kubernetes cluster-programs lint format format-check types layers check golden proto crds fuzz lock cover clean
+.PHONY: help setup demo test test-again test-cluster test-kubernetes cluster-programs lint format format-check types layers check golden proto crds fuzz lock cover clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ demo: $(STAMP) ## the whole way of a pod on an embedded cluster with two simulat
 
 test: $(STAMP) ## the test suite; three workers, as many tests wait rather than work
 	$(BIN)/python -m pytest -n 3 --dist loadfile
+
+test-again: $(STAMP) ## the tests that failed last time, one after the other
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 cluster-programs: $(STAMP) ## build the programs of a real cluster, once (16 minutes)
 	$(BIN)/python -m tests.cluster.programs

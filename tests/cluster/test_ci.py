@@ -102,6 +102,32 @@ def test_the_tests_hear_of_the_cluster_once_its_programs_are_there(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("failed", "again", "code"), [(1, 0, 0), (3, 0, 0), (2, 1, 2), (4, 0, 1), (0, 0, 1)]
+)
+def test_a_few_tests_that_failed_run_once_more_and_that_is_said(
+    path: Path, machine: Path, tmp_path: Path, failed: int, again: int, code: int
+) -> None:
+    """(failed, exit of the second run, exit of all); make says 2 where a recipe fails."""
+    tests = "".join(f'  "tests/test_{number}.py::test": true\n' for number in range(failed))
+    program(
+        path, "make",
+        f'echo "$1" >> {tmp_path}/made\n'
+        f'[ "$1" != test-again ] || exit {2 * again}\n'
+        f'[ "$1" = test ] || exit 0\n'
+        f"mkdir -p .pytest_cache/v/cache\n"
+        f"printf '{{\n{tests}}}' > .pytest_cache/v/cache/lastfailed\nexit 2",
+    )  # fmt: skip
+    (path / "mkdir").symlink_to(shutil.which("mkdir") or "")
+
+    done = run(path, machine, require="0")
+
+    assert done.returncode == code, done.stdout
+    second = (tmp_path / "made").read_text().split()[-1] == "test-again"
+    assert second is (0 < failed < 4)
+    assert (f"ci: {failed} OF THE TESTS ABOVE FAILED" in done.stdout) is second
+
+
 def test_a_cluster_may_be_left_out_and_that_is_said(
     path: Path, machine: Path, tmp_path: Path
 ) -> None:
