@@ -12,8 +12,8 @@ import click
 import orjson
 
 from cli.admitresult import Result, entry, operations, patched, title
-from cli.printable import printable
 from sharing.documents import write_documents
+from sharing.printable import printable
 from webhook.preview import Preview
 from webhook.verdict import VerdictKind
 

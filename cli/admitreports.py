@@ -23,7 +23,7 @@ import click
 from cli.admitforms import json_text
 from cli.admitresult import Result, title
 from cli.admitscene import STANDARD_INPUT
-from cli.printable import printable
+from sharing.printable import printable
 from webhook.preview import Preview
 from webhook.verdict import VerdictKind
 

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.admitresult import Result
-from cli.printable import printable
 from sharing.names import MODE_LABEL, PROFILE_LABEL
+from sharing.printable import printable
 from webhook.preview import Preview
 from webhook.verdict import VerdictKind
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from cli.admitforms import json_text, print_diff
 from cli.admitresult import EXIT_DENIED, Result, patched, title
 from cli.admittable import cell, new_table, print_lines, print_remark
-from cli.printable import printable
 from sharing.names import PROFILE_LABEL
+from sharing.printable import printable
 from webhook.verdict import VerdictKind
 from webhook.whatif import Aspect, Change, Outlook
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from cli.printable import printable
 from sharing.errors import UnavailableError
+from sharing.printable import printable
 
 if TYPE_CHECKING:
     from certs.cluster import Cluster

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
-from cli.printable import printable
+from sharing.printable import printable
 
 if TYPE_CHECKING:
     from sharing.node.fitness import Check

@@ -20,8 +20,8 @@ from typing import IO, Any, Final
 
 import click
 
-from cli.printable import printable
 from sharing.errors import GpuSharingError, InputError
+from sharing.printable import printable
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import click
 import orjson
 
-from cli.printable import printable
 from sharing.errors import InputError
+from sharing.printable import printable
 
 if TYPE_CHECKING:
     from sharing.node.facts import NodeFacts

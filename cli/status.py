@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from cli.printable import printable
+from sharing.printable import printable
 
 if TYPE_CHECKING:
     from sharing.api.node import GpuNodeStatus, ObservedGpuStatus

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from cli.printable import printable
 from sharing.errors import GpuSharingError
+from sharing.printable import printable
 
 if TYPE_CHECKING:
     from cli.toprows import View

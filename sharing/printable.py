@@ -1,4 +1,4 @@
-"""Text from manifests, clusters and files, as it may be shown in a terminal."""
+"""Text from manifests, clusters and files, as it may be shown in a terminal (pure)."""
 
 from __future__ import annotations
 
