@@ -15,10 +15,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
-
-LASTING_S: Final = 45.0
-"""From a difference's first sight until it counts; more than one check apart."""
 
 
 class Known(StrEnum):
@@ -56,7 +52,7 @@ def disputed(
     lists: Iterable[ClientLists],
     *,
     now: float,
-    lasting_s: float = LASTING_S,
+    lasting_s: float,
 ) -> tuple[Disputed, ...]:
     """Who is disputed after both were asked.
 

@@ -10,6 +10,7 @@ from sharing.node.news import news
 from sharing.node.status import NodeReport
 from sharing.node.usage import Accounts
 
+LASTING_S = 45.0
 PIDS = st.frozensets(st.integers(1, 9))
 
 
@@ -18,39 +19,41 @@ def lists(driver: set[int], daemon: set[int], device: str = "GPU-a") -> ClientLi
 
 
 def test_lists_that_agree_dispute_nothing() -> None:
-    assert disputed((), [lists({4, 5}, {5, 4})], now=0.0) == ()
+    assert disputed((), [lists({4, 5}, {5, 4})], now=0.0, lasting_s=LASTING_S) == ()
 
 
 def test_a_difference_counts_once_it_has_lasted() -> None:
-    first = disputed((), [lists({4}, set())], now=100.0)
+    first = disputed((), [lists({4}, set())], now=100.0, lasting_s=LASTING_S)
     assert first == (Disputed(device="GPU-a", pid=4, known=Known.DRIVER, since=100.0),)
 
-    again = disputed(first, [lists({4}, set())], now=130.0)
+    again = disputed(first, [lists({4}, set())], now=130.0, lasting_s=LASTING_S)
     assert [(one.since, one.lasting) for one in again] == [(100.0, False)]
 
-    (lasting,) = disputed(again, [lists({4}, set())], now=160.0)
+    (lasting,) = disputed(again, [lists({4}, set())], now=160.0, lasting_s=LASTING_S)
     assert lasting.lasting
 
 
 def test_clients_that_come_and_go_are_never_disputed_for_long() -> None:
     known: tuple[Disputed, ...] = ()
     for turn in range(20):
-        known = disputed(known, [lists({turn}, {turn + 1})], now=30.0 * turn)
+        known = disputed(known, [lists({turn}, {turn + 1})], now=30.0 * turn, lasting_s=LASTING_S)
 
         assert not any(one.lasting for one in known)
 
 
 def test_one_that_changes_sides_begins_anew() -> None:
-    before = disputed((), [lists({4}, set())], now=0.0)
+    before = disputed((), [lists({4}, set())], now=0.0, lasting_s=LASTING_S)
 
-    (now,) = disputed(before, [lists(set(), {4})], now=500.0)
+    (now,) = disputed(before, [lists(set(), {4})], now=500.0, lasting_s=LASTING_S)
     assert (now.known, now.since, now.lasting) == (Known.DAEMON, 500.0, False)
 
 
 def test_a_device_that_was_not_asked_is_not_judged() -> None:
-    before = disputed((), [lists({4}, set()), lists({4}, set(), "GPU-b")], now=0.0)
+    before = disputed(
+        (), [lists({4}, set()), lists({4}, set(), "GPU-b")], now=0.0, lasting_s=LASTING_S
+    )
 
-    after = disputed(before, [lists({4}, set(), "GPU-b")], now=90.0)
+    after = disputed(before, [lists({4}, set(), "GPU-b")], now=90.0, lasting_s=LASTING_S)
     assert [(one.device, one.lasting) for one in after] == [("GPU-b", True)]
 
 
@@ -58,7 +61,12 @@ def test_a_device_that_was_not_asked_is_not_judged() -> None:
 def test_each_process_that_one_list_names_alone_is_told_once(
     driver: frozenset[int], daemon: frozenset[int]
 ) -> None:
-    found = disputed((), [ClientLists(device="GPU-a", driver=driver, daemon=daemon)], now=0.0)
+    found = disputed(
+        (),
+        [ClientLists(device="GPU-a", driver=driver, daemon=daemon)],
+        now=0.0,
+        lasting_s=LASTING_S,
+    )
 
     assert {one.pid for one in found if one.known is Known.DRIVER} == driver - daemon
     assert {one.pid for one in found if one.known is Known.DAEMON} == daemon - driver
